@@ -32,7 +32,7 @@ pub fn run() -> Result<(f32, f64), Error> {
     let pool = BytePool::new(16 << 20);
     let data = glyphs().shuffle(1024).batch(BATCH, Remainder::Drop);
     let teacher = Digits::default();
-    let student = Mlp { sizes: vec![64, 32, CLASSES] };
+    let student = Mlp::new(64, &[32], CLASSES);
 
     let cpu = CpuExecutor::new(2)?;
     let training = Training::new(Optimizer::adam().update);

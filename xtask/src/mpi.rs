@@ -40,8 +40,8 @@ const SECONDS: &str = "60";
 
 /// A mode of `wire_check`: which it is, how many of its processes may be killed before they say anything, and the launcher's exit
 /// codes. MPICH's may kill processes that are about to end with 6 like the first, and then gives 9, or the bits of both.
-const MODES: [(&str, usize, &[i32]); 3] =
-    [("well", 0, &[0]), ("failures", 0, &[6, 9, 15]), ("stopped", 1, &[6, 9, 15])];
+const MODES: [(&str, usize, &[i32]); 4] =
+    [("well", 0, &[0]), ("steps", 0, &[0]), ("failures", 0, &[6, 9, 15]), ("stopped", 1, &[6, 9, 15])];
 
 pub fn check(report: &mut Report) -> Result<()> {
     for library in LIBRARIES {

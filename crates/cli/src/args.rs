@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use memfit_run::config::scope;
 
+use crate::overrides;
 use crate::settings::{GROUP, Settings};
 
 /// Deep-learning training in the memory you have.
@@ -31,6 +32,7 @@ const EXAMPLES: &str = "Examples:
   memfit train photos.toml                          train it; Ctrl-C saves, --resume continues
   memfit predict runs/photos cat.jpg                class and probability
   memfit models                                     the models that --model can name
+  memfit models resnet18                            one of them: what can be chosen of it
   memfit pack buffers.csv --capacity 1MiB           offsets for buffers of any origin
   memfit pack --torch snapshot.pickle               how much of PyTorch's memory is fragmentation
   memfit devices --calibrate                        measure this machine, for better predictions";
@@ -41,6 +43,7 @@ const TRAIN_EXAMPLES: &str = "Examples:
   memfit train photos.toml --budget 2GiB            a run file, and what overrides it
   memfit train --model resnet18 --data photos/train --epochs 10
   memfit train a.toml b.toml --budget 2GiB          two models in one memory, a step at a time
+  memfit train a.toml b.toml a.batch=61 b.lr=0.01   what overrides one of them
   memfit train photos.toml --logical 4GiB           a hard limit for all that the run takes
   memfit train photos.toml --replicas 2             two replicas, the same bits as one with --lanes 2
   mpirun -n 4 memfit train photos.toml              four of them, on one machine or several (feature mpi)
@@ -71,6 +74,7 @@ const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --model resnet50 --frontier --svg frontier.svg  step time against budget
   memfit plan --model resnet50 --max-batch --budget 2GiB      the largest batch that fits
   memfit plan a.toml b.toml --budget 2GiB                     what two models take that share a device
+  memfit plan a.toml b.toml a.batch=61                        the same with another batch of one of them
   memfit plan --model resnet50 --replicas 4 --shard optimizer what each of four replicas takes
   memfit plan --model gpt --replicas 64 --link '100Gbit/s, 10us'  how long a step of 64 would take
   memfit plan --batch 64 --save plan.json                     for `memfit train --batch 64 --plan plan.json`
@@ -101,6 +105,10 @@ A snapshot of PyTorch's memory is written by
   torch.cuda.memory._record_memory_history()        before the steps that are to be looked at
   torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")
 It is read as plain data, and nothing in it is run.";
+
+const MODELS_EXAMPLES: &str = "Examples:
+  memfit models                                     every model, with its parameters and input
+  memfit models mlp                                 its keys, with their defaults, ranges and options";
 
 const DEVICES_EXAMPLES: &str = "Examples:
   memfit devices                                    processor, memory, who holds it, and the cost model that plans use
@@ -138,11 +146,19 @@ pub enum Command {
     /// Pack buffers with lifetimes into the least memory: the planner's packer alone
     #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
-    /// List the models, with their parameters and inputs
-    Models,
+    /// List the models, with their parameters and inputs; of one: its keys, what they do, and an example
+    #[command(after_help = MODELS_EXAMPLES)]
+    Models(ModelsArgs),
     /// Show the devices of this machine and their memory, or measure their speed
     #[command(after_help = DEVICES_EXAMPLES)]
     Devices(DevicesArgs),
+}
+
+#[derive(Args, Debug, Default, Clone)]
+pub struct ModelsArgs {
+    /// Explain this model
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -174,7 +190,7 @@ pub struct PackArgs {
 impl Command {
     /// Which keys could be given as options beside what was.
     pub fn scope(&self) -> u16 {
-        let several = |runs: &[PathBuf]| if runs.len() > 1 { scope::SEVERAL } else { 0 };
+        let several = |runs: &[PathBuf]| if overrides::split(runs).0.len() > 1 { scope::SEVERAL } else { 0 };
         match self {
             Command::Train(args) if !args.resume.is_empty() => scope::TRAIN | scope::RESUME | several(&args.resume),
             Command::Train(args) => scope::TRAIN | several(&args.files),
@@ -183,7 +199,7 @@ impl Command {
             Command::Eval(_) => scope::EVAL,
             Command::Predict(_) => scope::PREDICT,
             Command::Init(_) => scope::INIT,
-            Command::History(_) | Command::Pack(_) | Command::Models | Command::Devices(_) => 0,
+            Command::History(_) | Command::Pack(_) | Command::Models(_) | Command::Devices(_) => 0,
         }
     }
 }
@@ -198,8 +214,9 @@ impl Default for Command {
 #[command(allow_negative_numbers = true)]
 pub struct TrainArgs {
     /// Run files; `memfit init` writes one. Options override what they say. Several runs share the device: their weights and
-    /// optimizer states stay side by side, and their steps take turns in one memory
-    #[arg(value_name = "RUN.toml")]
+    /// optimizer states stay side by side, and their steps take turns in one memory. RUN.KEY=VALUE overrides one of them: a.batch=61
+    /// is the batch of a.toml
+    #[arg(value_name = "RUN.toml|RUN.KEY=VALUE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub settings: Settings<{ scope::TRAIN }>,
@@ -293,8 +310,9 @@ pub struct InitArgs {
 #[derive(Args, Debug, Default, Clone)]
 #[command(allow_negative_numbers = true)]
 pub struct PlanArgs {
-    /// Run files; `memfit init` writes one. Options override what they say. Several are planned as runs that share the device
-    #[arg(value_name = "RUN.toml")]
+    /// Run files; `memfit init` writes one. Options override what they say. Several are planned as runs that share the device;
+    /// a.batch=61 is the batch of a.toml
+    #[arg(value_name = "RUN.toml|RUN.KEY=VALUE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub settings: Settings<{ scope::PLAN }>,

@@ -19,6 +19,12 @@ fn setting(change: &Change) -> Option<(&'static Key, String, Value)> {
     let count = |name: &str, n: usize| {
         Some((find("train", name)?, n.to_string(), Value::from(i64::try_from(n).unwrap_or(i64::MAX))))
     };
+    let number = |name: &str, n: usize| Some((find("model", name)?, n.to_string(), Value::from(n as i64)));
+    let numbers = |section: &str, name: &str, sizes: &[usize], between: &str| {
+        let texts: Vec<String> = sizes.iter().map(usize::to_string).collect();
+        let value: Vec<i64> = sizes.iter().map(|n| *n as i64).collect();
+        Some((find(section, name)?, texts.join(between), Value::from(value)))
+    };
     match change {
         Change::Budget(bytes) => text("memory", "budget", typed(*bytes)),
         Change::Batch(samples) => count("batch", *samples),
@@ -29,6 +35,15 @@ fn setting(change: &Change) -> Option<(&'static Key, String, Value)> {
         Change::Precision(precision) => text("train", "precision", precision.name().into()),
         Change::Shard(shard) => text("replicas", "shard", shard.name().into()),
         Change::Model(name) => text("model", "name", name.clone()),
+        Change::Width(width) => Some((find("model", "width")?, width.to_string(), Value::from(f64::from(*width)))),
+        Change::Hidden(units) => numbers("model", "hidden", units, ","),
+        Change::Kernel(size) => number("kernel", *size),
+        Change::Input(shape) => numbers("model", "input", shape, "x"),
+        Change::ImageSize([height, width]) if height == width => {
+            Some((find("data", "image_size")?, height.to_string(), Value::from(*height as i64)))
+        }
+        Change::ImageSize(size) => numbers("data", "image_size", size, "x"),
+        Change::Sequence(tokens) => number("sequence", *tokens),
         Change::Split(limits) => {
             let sizes: Vec<String> = limits.iter().map(|&limit| rounded_up(limit)).collect();
             Some((find("memory", "logical")?, sizes.join(","), Value::from(sizes)))
@@ -106,7 +121,7 @@ pub fn refusal(refusal: &Refusal) -> String {
     let are_timed = refusal.fixes.iter().any(|fix| fix.seconds > 0.0);
     let order = if are_timed { ", fastest for a sample first" } else { "" };
     text += &format!("\n  what would fit, each planned{order}:");
-    text + &table(&refusal.fixes, width(&refusal.fixes))
+    text + &tables(&refusal.fixes, width(&refusal.fixes))
 }
 
 /// Why a budget is too small for several runs, and what to type instead.
@@ -120,7 +135,7 @@ pub fn refusal_together(refusal: &TogetherRefusal) -> String {
     for (i, member) in refusal.to_be_changed().into_iter().enumerate() {
         let word = if i == 0 { "or" } else { "and" };
         text += &format!("\n  {word} one of these for {}, each planned:", member.name);
-        text += &table(&member.fixes, width);
+        text += &tables(&member.fixes, width);
     }
     text
 }
@@ -130,8 +145,19 @@ fn width<'a>(fixes: impl IntoIterator<Item = &'a Fix>) -> usize {
     fixes.into_iter().map(|fix| options(fix).len()).max().unwrap_or(0)
 }
 
+/// What trains the same model, and behind it what trains another one.
+fn tables(fixes: &[Fix], width: usize) -> String {
+    let (others, same): (Vec<&Fix>, Vec<&Fix>) = fixes.iter().partition(|fix| fix.is_other_model());
+    let head = if others.is_empty() {
+        ""
+    } else {
+        "\n  or other models, whose training is another one and has other results:"
+    };
+    table(&same, width) + head + &table(&others, width)
+}
+
 /// A line for each fix: what to type, and what it comes to.
-fn table(fixes: &[Fix], width: usize) -> String {
+fn table(fixes: &[&Fix], width: usize) -> String {
     let line = |fix: &Fix| {
         let note = if fix.effect.is_none() { String::new() } else { format!("  ({})", note(fix)) };
         // Of evaluation no time is predicted.
@@ -143,7 +169,7 @@ fn table(fixes: &[Fix], width: usize) -> String {
         };
         format!("\n    {:<width$}  {:>8}{times}{note}", options(fix), Bytes(fix.device_bytes()).to_string())
     };
-    fixes.iter().map(line).collect()
+    fixes.iter().copied().map(line).collect()
 }
 
 /// What to give so that lanes and micro-batches fit the replicas; none for errors of anything else.
@@ -286,7 +312,7 @@ mod tests {
         let expected = "
     --budget 3.00MiB  5.00 MiB      12.3 ms a step     0.41 ms a sample
     --micro-batch 1   5.00 MiB      12.3 ms a step     0.41 ms a sample  (batch statistics then come from 1 sample)";
-        assert_eq!(table(&fixes, width(&fixes)), expected);
+        assert_eq!(tables(&fixes, width(&fixes)), expected);
         let need = |name: &str, transient_bytes, fixes: &[Fix]| Need {
             name: name.into(),
             state_bytes: 1 << 20,

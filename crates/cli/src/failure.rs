@@ -107,6 +107,29 @@ impl Interrupted {
     }
 }
 
+/// Another process has told what is wrong, and all leave with its code.
+#[cfg(feature = "mpi")]
+#[derive(Debug)]
+pub struct EndsAs {
+    pub code: u8,
+}
+
+#[cfg(feature = "mpi")]
+impl std::fmt::Display for EndsAs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "another process ended with exit code {}", self.code)
+    }
+}
+
+#[cfg(feature = "mpi")]
+impl std::error::Error for EndsAs {}
+
+/// The exit code of an error.
+#[cfg(feature = "mpi")]
+pub fn code(error: &anyhow::Error) -> u8 {
+    kind(error).1
+}
+
 /// One of several runs failed; the others go on.
 pub fn print_of_run(run: &RunResources, error: &RunError, json: bool) {
     let message = message(error);
@@ -197,7 +220,7 @@ fn certificate_alone(r: &Refusal) -> Value {
 
 fn fix(f: &Fix) -> Value {
     json!({
-        "change": cure::options(f), "note": cure::note(f), "arena_bytes": f.arena_bytes,
+        "change": cure::options(f), "note": cure::note(f), "other_model": f.is_other_model(), "arena_bytes": f.arena_bytes,
         "staging_bytes": f.staging_bytes, "device_bytes": f.device_bytes(),
         "predicted_step_ms": f.seconds * 1e3, "predicted_sample_ms": f.seconds_per_sample * 1e3,
     })
@@ -234,6 +257,10 @@ const DEVICE: Kind = ("device", 5);
 const REPLICA: Kind = ("replica", 6);
 
 fn kind(error: &anyhow::Error) -> Kind {
+    #[cfg(feature = "mpi")]
+    if let Some(ends) = error.downcast_ref::<EndsAs>() {
+        return (REPLICA.0, ends.code);
+    }
     let known = [
         error.downcast_ref::<CalibrateError>().map(|_| DEVICE),
         error.chain().any(|e| e.is::<Usage>()).then_some(USAGE),
@@ -255,7 +282,8 @@ fn of_run(error: &RunError) -> Kind {
         RunError::OfRun { source, .. }
         | RunError::OfReplica { source, .. }
         | RunError::HostBudget { source, .. }
-        | RunError::DeviceFailed { source, .. } => of_run(source),
+        | RunError::DeviceFailed { source, .. }
+        | RunError::FolderElsewhere { source, .. } => of_run(source),
         RunError::WithoutGpus { .. } => DEVICE,
         RunError::Plan { source, .. } => of_plan(source),
         RunError::Data(e) => of_data(e),
@@ -415,6 +443,8 @@ mod tests {
         check(stalled(), 6, &["replica 2 did not come within 60 s"]);
         let lost = RunError::DeviceFailed { source: Box::new(stalled()), folder: "runs/a".into(), step: 12 };
         check(lost, 6, &["replica 2", "checkpoint of step 12 is intact", "memfit train --resume runs/a"]);
+        let elsewhere = RunError::FolderElsewhere { source: Box::new(stalled()), folder: "/runs/a".into() };
+        check(elsewhere, 6, &["replica 2", "the machine of replica 0", "memfit train --resume /runs/a"]);
         let why = farewell(&DataError::source("cat.jpg", "it is no image").into());
         assert_eq!(why.kind, 4);
         check(wire(WireError::Left { rank: 1, why }), 4, &["replica 1", "cat.jpg"]);

@@ -1,7 +1,9 @@
-//! The processes that a launcher (mpirun, srun, an MPIJob) started to train together. The first of them prints; what one cannot do
-//! is told to all, so that they end alike.
+//! The processes that a launcher (mpirun, srun, an MPIJob) started with this one. They train together, and whatever else is asked for
+//! the first of them does alone. One of them prints; what one cannot do is told to all, so that they end alike.
 
 use std::process::ExitCode;
+
+use std::time::Duration;
 
 use anyhow::Result;
 use memfit_run::replicas::Peers;
@@ -9,26 +11,54 @@ use memfit_wire_mpi::{Launched, launched};
 
 use crate::failure::{self, usage};
 
-/// Runs a command among the processes that were started with this one, where there are some.
-pub fn among_peers(json: bool, command: impl FnOnce(Option<&dyn Peers>) -> Result<()>) -> Result<()> {
-    match launched() {
-        Some(launched) if !launched.is_alone() => join(launched, json, command),
-        _ => command(None),
+/// Runs a command among the processes that were started with this one, where there are some. For how long they are waited for is
+/// asked only then.
+pub fn among_peers(
+    json: bool,
+    stall: impl FnOnce() -> Option<Duration>,
+    command: impl FnOnce(Option<&dyn Peers>) -> Result<()>,
+) -> Result<()> {
+    match others() {
+        Some(launched) => join(launched, json, stall(), command),
+        None => command(None),
     }
+}
+
+/// Has the first of several processes run a command; the others wait, and leave with its exit code.
+#[cfg(feature = "mpi")]
+pub fn by_first(json: bool, command: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    match others() {
+        Some(launched) => join(launched, json, None, |peers| match peers {
+            Some(peers) => memfit_run::by_first(peers, command)?.unwrap_or(Ok(())),
+            None => command(),
+        }),
+        None => command(),
+    }
+}
+
+/// Without MPI each runs it.
+#[cfg(not(feature = "mpi"))]
+pub fn by_first(_: bool, command: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    command()
+}
+
+/// What a launcher says, where it started other processes than this one, or may have.
+fn others() -> Option<Launched> {
+    launched().filter(|launched| !launched.is_alone())
 }
 
 /// What was typed cannot be read: the others, who may have been told something else, would wait for this process, unless it comes
 /// to say so.
 pub fn misspelt(error: clap::Error) -> ExitCode {
-    let is_joined = cfg!(feature = "mpi") && launched().is_some_and(|launched| !launched.is_alone());
-    let trains = || std::env::args_os().any(|argument| argument == "train");
-    if !(error.use_stderr() && is_joined && trains()) {
-        return failure::misspelt(error);
+    let Some(launched) = others().filter(|_| cfg!(feature = "mpi")) else { return failure::misspelt(error) };
+    if !error.use_stderr() {
+        // Help, which is the same for all.
+        return if launched.rank == 0 { failure::misspelt(error) } else { ExitCode::SUCCESS };
     }
     let json = std::env::args_os().any(|argument| argument == "--json");
     let said = error.to_string();
     let problem = usage(said.trim().trim_start_matches("error: "));
-    match among_peers(json, |_| Err(problem)) {
+    match join(launched, json, None, |_| Err(problem)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error, json),
     }
@@ -36,7 +66,12 @@ pub fn misspelt(error: clap::Error) -> ExitCode {
 
 /// Each would train by itself, and write into the same folder.
 #[cfg(not(feature = "mpi"))]
-fn join(launched: Launched, _: bool, _: impl FnOnce(Option<&dyn Peers>) -> Result<()>) -> Result<()> {
+fn join(
+    launched: Launched,
+    _: bool,
+    _: Option<Duration>,
+    _: impl FnOnce(Option<&dyn Peers>) -> Result<()>,
+) -> Result<()> {
     let among = launched.size.map_or("one of several".to_string(), |size| format!("one of {size}"));
     Err(usage(format!(
         "this process is {among} that a launcher of MPI programs started, and this memfit was built without MPI: each would train \
@@ -49,107 +84,157 @@ pub use with_mpi::join;
 
 #[cfg(feature = "mpi")]
 mod with_mpi {
+    use std::io::Write;
     use std::sync::{Mutex, MutexGuard, PoisonError};
-    use std::time::Duration;
 
-    use memfit::exec::{ExecError, Wire, WireError, gather_words};
+    use anyhow::anyhow;
+    use memfit::exec::{ExecError, Wire, WireError, gather_words, process};
     use memfit_run::RunError;
-    use memfit_wire_mpi::{Mpi, MpiWire};
+    use memfit_run::neighbours::{Neighbours, Seat};
+    use memfit_wire_mpi::{Claim, End, Ending, Mpi, MpiWire};
 
     use super::*;
-    use crate::failure::Interrupted;
+    use crate::failure::{EndsAs, Interrupted};
     use crate::output;
+    use crate::signals;
 
-    /// How long the others are waited for before a run says it.
+    /// How long others are waited for where nobody says it; and in any case those that are there and work, before the runs have met.
     const STALL: Duration = Duration::from_secs(300);
-
-    /// How long whoever cannot go on waits to hear who else cannot: of what is wrong for all, one tells.
-    const LAST_WORDS: Duration = Duration::from_secs(1);
 
     struct World {
         mpi: Mpi,
         /// For what is said before there are runs.
         control: Mutex<MpiWire>,
-        /// For what is said at the end, when something is wrong.
-        last_words: Mutex<MpiWire>,
-        local_rank: usize,
-        json: bool,
+        neighbours: Neighbours,
     }
 
-    pub fn join(launched: Launched, json: bool, command: impl FnOnce(Option<&dyn Peers>) -> Result<()>) -> Result<()> {
-        let failed = |source| RunError::Exec(ExecError::Wire { layer: String::new(), source });
-        let mpi = Mpi::init(STALL).map_err(failed)?;
+    pub fn join(
+        launched: Launched,
+        json: bool,
+        stall: Option<Duration>,
+        command: impl FnOnce(Option<&dyn Peers>) -> Result<()>,
+    ) -> Result<()> {
+        let stall = stall.unwrap_or(STALL);
+        let mpi = match Mpi::init(stall) {
+            Ok(mpi) => mpi,
+            Err(not_begun) => {
+                let error = failed(not_begun.why.clone()).into();
+                if not_begun.tells {
+                    failure::report(&error, json);
+                }
+                not_begun.leave();
+                leave(failure::code(&error))
+            }
+        };
         if mpi.rank() > 0 {
             output::silence();
         }
-        let control = Mutex::new(mpi.wire(STALL).map_err(failed)?);
-        let last_words = Mutex::new(mpi.wire(LAST_WORDS).map_err(failed)?);
-        let world = World { local_rank: launched.local_rank.unwrap_or(0), mpi, control, last_words, json };
-        let ended = command(Some(&world));
-        world.end(ended)
+        process::libraries_are_in_use();
+        let ending = mpi.ending().map_err(failed)?;
+        match World::meet(mpi, stall, launched.local_rank) {
+            Ok(world) => {
+                let ended = command(Some(&world)).and_then(|()| all_printed());
+                if let Err(error) = &ended {
+                    // Whoever waits for this process hears that it does not come.
+                    world.leave(error);
+                }
+                let World { mpi, control, .. } = world;
+                drop(control);
+                end(mpi, ending, ended, stall, json)
+            }
+            Err(unmet) => {
+                let (mpi, error) = *unmet;
+                end(mpi, ending, Err(failed(error).into()), stall, json)
+            }
+        }
+    }
+
+    fn failed(source: WireError) -> RunError {
+        RunError::Exec(ExecError::Wire { layer: String::new(), source })
+    }
+
+    /// What could not be printed the others hear of too.
+    fn all_printed() -> Result<()> {
+        if output::all_printed() { Ok(()) } else { Err(anyhow!(output::NOT_ALL)) }
+    }
+
+    /// Ends with all others: one tells what is wrong, and all leave alike.
+    fn end(mpi: Mpi, ending: Ending, ended: Result<()>, stall: Duration, json: bool) -> Result<()> {
+        signals::outlast_launcher();
+        let rank = mpi.rank();
+        let ended = ended.map_err(|error| named(error, rank));
+        let (claim, absent) = ended.as_ref().map_or_else(|error| claim(error, rank), |()| (Claim::Well, Vec::new()));
+        let own = End { claim, code: ended.as_ref().err().map_or(0, failure::code) };
+        let settled = ending.settle(own, &absent, stall, || {
+            if let Err(error) = &ended {
+                output::speak();
+                failure::report(error, json);
+            }
+        });
+        if !settled.is_in_order {
+            // All that are there have heard why, and leave now.
+            leave(settled.code);
+        }
+        // What was trained is saved: how the library ends changes nothing of it.
+        let _ = mpi.finish();
+        if settled.code > 0 {
+            output::silence();
+        }
+        match ended {
+            ended if settled.code == own.code => ended,
+            _ => Err(EndsAs { code: settled.code }.into()),
+        }
+    }
+
+    /// Ends this process without what the library of MPI would do at its end, which it is not: whoever takes long is ended by a
+    /// launcher, which knows of another code.
+    fn leave(code: u8) -> ! {
+        // Where nobody can read it, the exit code has to do.
+        let _ = std::io::stdout().flush();
+        signals::exit(code.into())
+    }
+
+    /// How much this process has to tell, and who does not come, as far as it knows.
+    fn claim(error: &anyhow::Error, rank: usize) -> (Claim, Vec<usize>) {
+        if error.is::<Interrupted>() {
+            return (Claim::Asked, Vec::new());
+        }
+        let of_run = error.downcast_ref::<RunError>();
+        match of_run.and_then(RunError::wire_error) {
+            Some(WireError::Left { .. }) => (Claim::Heard, Vec::new()),
+            // It was missed, and has come back.
+            Some(WireError::Stalled { missing, .. }) if missing.contains(&rank) => (Claim::Heard, Vec::new()),
+            Some(WireError::Stalled { missing, .. }) => (Claim::Seen, missing.clone()),
+            Some(_) => (Claim::Seen, Vec::new()),
+            None if matches!(of_run.map(RunError::innermost), Some(RunError::PeerDiffers { .. })) => {
+                (Claim::Seen, Vec::new())
+            }
+            None => (Claim::Own, Vec::new()),
+        }
     }
 
     impl World {
+        fn meet(mpi: Mpi, stall: Duration, local_rank: Option<usize>) -> Result<World, Box<(Mpi, WireError)>> {
+            let met = mpi.patient_wire(stall, STALL).and_then(|mut control| {
+                let seats = gather_words(&mut control, &Seat::own().to_words())?;
+                Ok((control, Neighbours::of(&seats, mpi.rank())))
+            });
+            match met {
+                Ok((control, neighbours)) => {
+                    let index = local_rank.unwrap_or(neighbours.index);
+                    Ok(World { mpi, control: Mutex::new(control), neighbours: Neighbours { index, ..neighbours } })
+                }
+                Err(error) => Err(Box::new((mpi, error))),
+            }
+        }
+
         fn control(&self) -> MutexGuard<'_, MpiWire> {
             self.control.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// Whether this process says what is wrong: of what several meet, the first of them does.
-        fn tells(&self, error: &anyhow::Error) -> bool {
-            let rank = self.mpi.rank();
-            let of_run = error.downcast_ref::<RunError>();
-            // Whoever was missing hears of it when it comes back.
-            let is_first_but =
-                |missing: &[usize]| !missing.contains(&rank) && (0..rank).all(|before| missing.contains(&before));
-            let is_own = match of_run.and_then(RunError::wire_error) {
-                Some(WireError::Left { .. }) => false,
-                Some(WireError::Differs { .. } | WireError::Failed(_)) => true,
-                // All of them see it.
-                Some(WireError::Stalled { missing, .. }) => return is_first_but(missing),
-                Some(WireError::Lost { rank }) => return is_first_but(&[*rank]),
-                None if matches!(of_run.map(RunError::innermost), Some(RunError::PeerDiffers { .. })) => {
-                    return is_first_but(&[]);
-                }
-                None => true,
-            };
-            let mut last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut all = vec![0; self.mpi.size()];
-            match last_words.all_gather(&[u8::from(is_own)], &mut all) {
-                Ok(()) => is_own && !all[..rank].contains(&1),
-                // Some are well and do something else, or are gone. Better told twice than not at all.
-                Err(_) => is_own,
-            }
-        }
-
-        /// Ends MPI where all is well, and else leaves it as it is: nobody waits for whoever may not come any more.
-        fn end(self, ended: Result<()>) -> Result<()> {
-            let rank = self.mpi.rank();
-            match ended {
-                Err(error) if !error.is::<Interrupted>() => {
-                    let error = named(error, rank);
-                    // Before the others hear of it: they end, and a launcher then ends this process too.
-                    if self.tells(&error) {
-                        output::speak();
-                        failure::report(&error, self.json);
-                    }
-                    output::silence();
-                    self.control().leave(failure::farewell_of(&error));
-                    drop(self.last_words);
-                    drop(self.control);
-                    self.mpi.abandon();
-                    Err(error)
-                }
-                ended => {
-                    if let Err(error) = &ended {
-                        failure::report(error, self.json);
-                        output::silence();
-                    }
-                    drop(self.last_words);
-                    drop(self.control);
-                    // What was trained is saved: how the library ends changes nothing of it.
-                    let _ = self.mpi.finish();
-                    ended
-                }
+        fn leave(&self, error: &anyhow::Error) {
+            if !error.is::<Interrupted>() {
+                self.control().leave(failure::farewell_of(error));
             }
         }
     }
@@ -174,8 +259,8 @@ mod with_mpi {
             self.mpi.size()
         }
 
-        fn local_rank(&self) -> usize {
-            self.local_rank
+        fn neighbours(&self) -> Neighbours {
+            self.neighbours
         }
 
         fn resident_bytes_taken(&self) -> u64 {

@@ -10,6 +10,7 @@ mod cure;
 mod failure;
 mod launch;
 mod output;
+mod overrides;
 mod progress;
 mod settings;
 mod show;
@@ -41,6 +42,22 @@ fn main() -> ExitCode {
     settings::set_command(command.scope());
     let result = match command {
         Command::Train(args) => commands::train::train(args, json),
+        alone => launch::by_first(json, || run(alone, json)),
+    };
+    match result {
+        Ok(()) if output::all_printed() => ExitCode::SUCCESS,
+        Ok(()) => {
+            output::error(output::NOT_ALL);
+            ExitCode::FAILURE
+        }
+        Err(error) => failure::report(&error, json),
+    }
+}
+
+/// What one process does.
+fn run(command: Command, json: bool) -> anyhow::Result<()> {
+    match command {
+        Command::Train(args) => commands::train::train(args, json),
         Command::Eval(args) => commands::eval::eval(&args, json),
         Command::Predict(args) => commands::predict::predict(&args, json),
         Command::Init(args) => commands::init::init(&args, json),
@@ -48,15 +65,7 @@ fn main() -> ExitCode {
         Command::Profile(args) => commands::profile::profile(args, json),
         Command::History(args) => commands::history::history(&args, json),
         Command::Pack(args) => commands::pack::pack(args, json),
-        Command::Models => commands::models::models(json),
+        Command::Models(args) => commands::models::models(&args, json),
         Command::Devices(args) => commands::devices::devices(&args, json),
-    };
-    match result {
-        Ok(()) if output::all_printed() => ExitCode::SUCCESS,
-        Ok(()) => {
-            output::error("not everything could be written to standard output");
-            ExitCode::FAILURE
-        }
-        Err(error) => failure::report(&error, json),
     }
 }

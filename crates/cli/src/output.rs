@@ -74,6 +74,9 @@ pub fn progress(text: &str) {
     }
 }
 
+/// What is wrong where it was not.
+pub const NOT_ALL: &str = "not everything could be written to standard output";
+
 /// Whether everything was printed that anybody wanted to read.
 pub fn all_printed() -> bool {
     matches!(TROUBLE.get(), None | Some(ErrorKind::BrokenPipe))

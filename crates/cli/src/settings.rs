@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use toml::Value;
 
 use crate::failure::usage;
+use crate::wording::with_key;
 
 /// The group of all options of a command that are keys.
 pub const GROUP: &str = "settings";
@@ -60,6 +61,13 @@ pub fn advised(section: &str, name: &str) -> String {
 
 /// What to give for a key to have this value: "--batch 32", or "train.batch = 32 in the run file".
 pub fn advised_value(key: &Key, value: &str) -> String {
+    let is_list = key.option.as_ref().is_some_and(|option| matches!(option.form, Form::Counts | Form::Numbers));
+    if is_list && value.starts_with('[') {
+        let typed: String = value.chars().filter(|c| !"[] ".contains(*c)).collect();
+        let typed = if typed.is_empty() { "none" } else { &typed };
+        let line = || in_file(&format!("{} = {value}", key.path()));
+        return option_name(key).map_or_else(line, |option| format!("{option} {typed}"));
+    }
     let in_toml = || match value.parse::<i64>() {
         Ok(number) => Value::from(number),
         Err(_) => value.parse::<bool>().map_or_else(|_| Value::from(value), Value::from),
@@ -130,18 +138,24 @@ impl<const COMMAND: u16> Settings<COMMAND> {
         let is_kind = |(key, _): &&(&Key, Value)| key.path() == "data.kind";
         let kind_last = self.given.iter().filter(|given| !is_kind(given)).chain(self.given.iter().filter(is_kind));
         for (key, value) in kind_last {
-            let option = option_or_key(key);
-            let value = match (value, key.option.as_ref().map(|o| o.form)) {
-                (Value::String(text), Some(Form::Shape)) => shape(&option, text)?,
-                (value, _) => value.clone(),
-            };
-            config.override_with(key, value).map_err(|e| match e {
-                RunError::Value { problem, .. } => usage(format!("{option} {problem}")),
-                other => other.into(),
-            })?;
+            set_over(config, key, value, &option_or_key(key))?;
         }
         Ok(())
     }
+}
+
+/// Sets a key over what a run file says. What is wrong is named as it was typed.
+pub fn set_over(config: &mut RunConfig, key: &'static Key, value: &Value, typed: &str) -> Result<()> {
+    let value = match (value, key.option.as_ref().map(|o| o.form)) {
+        (Value::String(text), Some(Form::Shape)) => shape(typed, text)?,
+        (Value::String(text), Some(Form::Counts)) => counts(typed, text)?,
+        (Value::String(text), Some(Form::Numbers)) => numbers(typed, text)?,
+        (value, _) => value.clone(),
+    };
+    config.override_with(key, value).map_err(|e| match e {
+        RunError::Value { problem, .. } => usage(with_key(&format!("{typed} {problem}"), key)),
+        other => other.into(),
+    })
 }
 
 /// "224x224x3"
@@ -149,6 +163,25 @@ fn shape(option: &str, text: &str) -> Result<Value> {
     let sizes: Option<Vec<i64>> = text.split('x').map(|s| s.trim().parse::<u32>().ok().map(i64::from)).collect();
     let sizes = sizes.ok_or_else(|| usage(format!("{option} \"{text}\" is not a size; write it like 224x224x3")))?;
     Ok(sizes.into())
+}
+
+/// "64,32"; "none" is a list of nothing.
+fn counts(option: &str, text: &str) -> Result<Value> {
+    if text.trim() == "none" {
+        return Ok(Value::Array(Vec::new()));
+    }
+    let counts: Option<Vec<i64>> = text.split(',').map(|n| n.trim().parse::<u32>().ok().map(i64::from)).collect();
+    let counts =
+        counts.ok_or_else(|| usage(format!("{option} \"{text}\" is not a list; write it like 64,32, or none")))?;
+    Ok(counts.into())
+}
+
+/// "0.485,0.456,0.406"
+fn numbers(option: &str, text: &str) -> Result<Value> {
+    let numbers: Option<Vec<f64>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
+    let numbers = numbers
+        .ok_or_else(|| usage(format!("{option} \"{text}\" is not a list of numbers; write it like 0.5,0.5,0.5")))?;
+    Ok(numbers.into())
 }
 
 impl<const COMMAND: u16> clap::Args for Settings<COMMAND> {
@@ -172,7 +205,7 @@ impl<const COMMAND: u16> clap::Args for Settings<COMMAND> {
 }
 
 fn arg(key: &Key, option: &KeyOption, command: u16) -> Arg {
-    let mut arg = Arg::new(option.name).long(option.name).help(help(option, command));
+    let mut arg = Arg::new(option.name).long(option.name).help(help(key, option, command));
     if command & (scope::TRAIN | scope::PLAN) != 0 {
         arg = arg.help_heading(heading(key.section));
     }
@@ -185,8 +218,10 @@ fn arg(key: &Key, option: &KeyOption, command: u16) -> Arg {
     }
     match option.form {
         Form::Text | Form::Shape => arg,
+        Form::Counts => arg,
+        Form::Numbers => arg.allow_hyphen_values(true),
         Form::Whole => arg.value_parser(value_parser!(u64).range(..=i64::MAX as u64)),
-        Form::Number => arg.value_parser(value_parser!(f32)),
+        Form::Number => arg.value_parser(value_parser!(f64)),
         Form::Path => arg.value_parser(value_parser!(PathBuf)),
         Form::Flag => arg.action(ArgAction::SetTrue),
         Form::Bool => arg.value_parser(value_parser!(bool)).hide_possible_values(true),
@@ -196,17 +231,18 @@ fn arg(key: &Key, option: &KeyOption, command: u16) -> Arg {
 }
 
 /// With what holds where it is not given. A trained model has what it was trained with; a new run file suits its data.
-fn help(option: &KeyOption, command: u16) -> String {
+fn help(key: &Key, option: &KeyOption, command: u16) -> String {
     let default = match command {
         scope::TRAIN | scope::PLAN => option.default,
         scope::EVAL | scope::PREDICT => "as in training",
         _ => "",
     };
-    if option.form == Form::Flag || default.is_empty() {
-        option.help.to_string()
-    } else {
-        format!("{} [default: {default}]", option.help)
-    }
+    let help = match option.help {
+        // What a key means begins small in a run file.
+        help if help == key.meaning => help[..1].to_uppercase() + &help[1..],
+        help => help.to_string(),
+    };
+    if option.form == Form::Flag || default.is_empty() { help } else { format!("{help} [default: {default}]") }
 }
 
 fn heading(section: &str) -> &'static str {
@@ -244,9 +280,11 @@ impl<const COMMAND: u16> FromArgMatches for Settings<COMMAND> {
 fn value(option: &KeyOption, matches: &ArgMatches) -> Option<Value> {
     let name = option.name;
     Some(match option.form {
-        Form::Text | Form::Shape => Value::from(matches.get_one::<String>(name)?.as_str()),
+        Form::Text | Form::Shape | Form::Counts | Form::Numbers => {
+            Value::from(matches.get_one::<String>(name)?.as_str())
+        }
         Form::Whole => Value::from(i64::try_from(*matches.get_one::<u64>(name)?).unwrap_or(i64::MAX)),
-        Form::Number => Value::from(*matches.get_one::<f32>(name)?),
+        Form::Number => Value::from(*matches.get_one::<f64>(name)?),
         Form::Path => Value::from(matches.get_one::<PathBuf>(name)?.to_string_lossy().into_owned()),
         Form::Flag => Value::from(matches.get_flag(name)),
         Form::Bool => Value::from(*matches.get_one::<bool>(name)?),
@@ -302,7 +340,7 @@ mod tests {
         let settings = Settings::<{ scope::TRAIN }>::from_arg_matches(&matches).expect("it is right");
         settings.apply(&mut config).expect("it is right");
         assert_eq!((config.data.kind.as_deref(), config.data.header), (Some("digits"), Some(false)));
-        assert_eq!((config.data.label.as_deref(), config.data.masks.as_deref()), (Some("3"), Some("grey")));
+        assert_eq!((&config.data.label[..], config.data.masks.as_deref()), (&["3".to_string()][..], Some("grey")));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What the system tells a process: to stop, which a training does after saving; and that a file would become too large, which
 //! is an error of writing and no reason to die.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use signal_hook::SigId;
 
 /// What schedulers of clusters send some time before they end a job. It may come more than once.
 #[cfg(unix)]
@@ -16,6 +18,9 @@ const STOP: [i32; 3] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTER
 #[cfg(not(unix))]
 const STOP: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 
+/// Handlers of those who ask a second time.
+static IMPATIENT: Mutex<Vec<SigId>> = Mutex::new(Vec::new());
+
 /// Whether somebody asked to stop.
 #[derive(Clone)]
 pub struct Signals {
@@ -27,7 +32,8 @@ impl Signals {
     pub fn listen() -> std::io::Result<Signals> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in STOP {
-            signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
+            let ends = signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
+            IMPATIENT.lock().unwrap_or_else(PoisonError::into_inner).push(ends);
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         for signal in SOON {
@@ -47,6 +53,23 @@ pub fn survive_file_limit() {
     // Where there is no such handler, the signal ends the process as it did.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
+}
+
+/// As soon as one process has ended with an error, a launcher asks the others to end: they are about to, and with the same code.
+#[cfg(feature = "mpi")]
+pub fn outlast_launcher() {
+    // Where there is no such handler, they end with another one.
+    #[cfg(unix)]
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false)));
+    for handler in IMPATIENT.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        signal_hook::low_level::unregister(handler);
+    }
+}
+
+/// Ends this process now.
+#[cfg(feature = "mpi")]
+pub fn exit(code: i32) -> ! {
+    signal_hook::low_level::exit(code)
 }
 
 /// The exit code of a run that was interrupted.

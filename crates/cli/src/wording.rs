@@ -17,7 +17,7 @@ use memfit_run::{Difference, RunError, arrays_words, header_words, task_words};
 
 use crate::cure;
 use crate::settings::{advised, advised_value, and_list, in_file, is_command, option_name, option_or_key};
-use memfit_run::config::{KEYS, find, scope};
+use memfit_run::config::{KEYS, Key, find, scope};
 
 /// The error and its causes, each said once: many messages already hold their cause.
 pub fn message(error: &(dyn Error + 'static)) -> String {
@@ -135,9 +135,9 @@ pub fn sample_problem(problem: &SampleProblem) -> String {
             }
         }
         SampleProblem::NotWhole { field, value } => format!(
-            "{field} is {value}, a number and no class; {NO_REGRESSION}; make classes 0, 1, … of these numbers, or name \
-             another array with {}",
-            advised("data", "label")
+            "{field} is {value}, a number and no class: mend it, name another array with {}, or predict these numbers with {}",
+            advised("data", "label"),
+            advised_regression()
         ),
         SampleProblem::NegativeClass { .. } | SampleProblem::NotOneHot { .. } => problem.to_string(),
         SampleProblem::MaskLevel { value, background, foreground } => format!(
@@ -174,6 +174,10 @@ fn csv(problem: &CsvProblem) -> String {
             or(*numbers_as_names, &format!("{no_header} if the first line has no names")),
             or(*other_separator, "separate the cells by commas (in a .tsv by tabs)")
         ),
+        CsvProblem::NoWeightColumn { column, known } => format!(
+            "there is no column {column} for the weights of samples; there are {known}; name one of them with {}",
+            advised("data", "sample_weight")
+        ),
         CsvProblem::NotClasses { column, words, rows, example } => format!(
             "column \"{column}\" has {words} different words and more in {rows} rows, such as \"{example}\", which are \
              no classes; name the column that has them with {label}"
@@ -183,19 +187,22 @@ fn csv(problem: &CsvProblem) -> String {
              column out of the table, or, if it is the label, name it with {label}"
         ),
         CsvProblem::NotAClass { column, line, value, is_negative: true } => format!(
-            "line {line}: column \"{column}\" is \"{value}\", and classes are 0, 1, …; number them so, or leave out what \
-             has none"
+            "line {line}: column \"{column}\" is \"{value}\", and classes are 0, 1, …; number them so, leave out what has \
+             none, or predict these numbers with {}",
+            advised_regression()
         ),
         CsvProblem::NotAClass { column, line, value, is_negative: false } => format!(
-            "line {line}: column \"{column}\" is \"{value}\", a number and no class; {NO_REGRESSION}; name the column that \
-             has the classes with {label}, or make classes 0, 1, … of these numbers"
+            "line {line}: column \"{column}\" is \"{value}\", a number and no class: mend it, name the column that has the \
+             classes with {label}, or predict these numbers with {}",
+            advised_regression()
         ),
     }
 }
 
-/// What runs cannot do yet.
-const NO_REGRESSION: &str = "the models of runs tell classes apart, and none predicts a number (a model of one's own in Rust \
-                             does, with Loss::MeanSquaredError)";
+/// What has the labels taken for numbers.
+fn advised_regression() -> String {
+    find("train", "task").map_or_else(String::new, |key| advised_value(key, memfit_run::goal::REGRESSION))
+}
 
 /// What is wrong with a run.
 fn run(error: &RunError) -> String {
@@ -206,7 +213,11 @@ fn run(error: &RunError) -> String {
             format!("{} ({}MiB is enough: it was tried)", run(source), enough.div_ceil(1 << 20))
         }
         RunError::NoRunFile { .. } => format!("{error}; `memfit init` writes a run file"),
-        RunError::Key { key, problem } => with_options(format!("{} {problem}", option_or_key(key))),
+        RunError::Key { key, problem } => with_key(&with_options(format!("{} {problem}", option_or_key(key))), key),
+        RunError::NoModelKey { model, known, .. } => {
+            let text = with_options(error.to_string());
+            format!("{text}; `memfit models {model}` explains {}", if known.is_empty() { "it" } else { "them" })
+        }
         RunError::NoData { model } => format!(
             "{model} needs data: give --data PATH or a run file (`memfit init`); only digits has its data built in"
         ),
@@ -290,22 +301,33 @@ fn name_array(array: &ArrayOf, found: &[ArrayInfo], likely: Option<&[String; 2]>
     }
 }
 
-/// With the options that say the same as keys which an error names, where they could have been typed.
-fn with_options(text: String) -> String {
-    let keys = KEYS.iter().filter(|key| is_named(&text, &key.path()));
-    let both = keys.filter_map(|key| Some((option_name(key).filter(|option| !is_named(&text, option))?, key.path())));
-    let (options, paths): (Vec<String>, Vec<String>) = both.unzip();
-    let say = if options.len() > 1 { "say" } else { "says" };
-    match &options[..] {
-        [] => text,
-        _ => format!("{text} ({} {say} the same as {})", and_list(options), and_list(paths)),
+/// With the option behind each key that an error names, where it could have been typed: "train.batch (--batch)". A line of a run
+/// file is left whole, and its option named at the end.
+fn with_options(mut text: String) -> String {
+    let mut of_lines = Vec::new();
+    for key in KEYS {
+        let path = key.path();
+        let unnamed = |option: &String| named_at(&text, option, |_| true).is_none();
+        let Some(option) = option_name(key).filter(unnamed) else { continue };
+        if let Some(at) = named_at(&text, &path, |behind| !behind.starts_with(" =")) {
+            text.insert_str(at + path.len(), &format!(" ({option})"));
+        } else if named_at(&text, &path, |_| true).is_some() {
+            of_lines.push(format!("{option} says the same as {path}"));
+        }
     }
+    if of_lines.is_empty() { text } else { format!("{text} ({})", and_list(of_lines)) }
 }
 
-/// Whether a text has a name as a whole.
-fn is_named(text: &str, name: &str) -> bool {
+/// Behind what was typed, the key that a run file says it by.
+pub fn with_key(text: &str, key: &Key) -> String {
+    if option_name(key).is_some() { format!("{text} ({} in a run file)", key.path()) } else { text.to_string() }
+}
+
+/// Where a text first has a name as a whole, with this behind it.
+fn named_at(text: &str, name: &str, is_behind: fn(&str) -> bool) -> Option<usize> {
     let goes_on = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    text.match_indices(name).any(|(at, _)| !text[at + name.len()..].starts_with(goes_on))
+    let behind = |at: &usize| &text[at + name.len()..];
+    text.match_indices(name).map(|(at, _)| at).find(|at| !behind(at).starts_with(goes_on) && is_behind(behind(at)))
 }
 
 /// What another crate says.
@@ -351,6 +373,11 @@ fn of_device(error: &RunError) -> Option<String> {
             run(source),
             folder.display()
         ),
+        RunError::FolderElsewhere { source, folder } => format!(
+            "{}; on the machine of replica 0, `memfit train --resume {}` goes on from the last checkpoint that was made",
+            run(source),
+            folder.display()
+        ),
         RunError::Plan { source, room } => {
             Room::before(room.as_deref()) + &message(source) + &fewer_threads(source, room.as_deref())
         }
@@ -362,8 +389,9 @@ fn of_device(error: &RunError) -> Option<String> {
         RunError::NoRoomForProgram { threads, per_thread, .. } => {
             format!("{error}; {}{}", give_more(error), or_fewer_threads(*threads, *per_thread))
         }
-        RunError::NoRoomForRun { limiter, outside, needed, files, threads, per_thread, .. } => {
-            let enough = larger_process(*limiter, outside.saturating_add(*needed).saturating_add(*files));
+        RunError::NoRoomForRun { limiter, sharers, outside, needed, files, threads, per_thread, .. } => {
+            let needed = outside.saturating_add(*needed).saturating_add(*files);
+            let enough = larger_process(*limiter, needed.saturating_mul(*sharers as u64));
             let enough =
                 enough.map_or_else(|| give_more(error), |change| format!("it fits with {}", cure::option(&change)));
             format!("{error}; {enough}{}", or_fewer_threads(*threads, *per_thread))

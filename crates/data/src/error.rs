@@ -241,6 +241,16 @@ pub enum CsvProblem {
         /// Whether names have other usual separators in them.
         other_separator: bool,
     },
+    /// There is no such column for the weights.
+    #[error(
+        "there is no column {column} for the weights of rows; there are {known}; name one of them in CsvLayout::weight"
+    )]
+    NoWeightColumn {
+        /// The column that was asked for.
+        column: Column,
+        /// Some of the columns that there are.
+        known: String,
+    },
     /// The label's column has too many different words for them to be classes.
     #[error(
         "column \"{column}\" has {words} different words and more in {rows} rows, such as \"{example}\", which are no \

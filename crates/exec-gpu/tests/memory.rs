@@ -239,7 +239,7 @@ fn engines_on_threads_of_their_own_capture_no_launch_of_another(executor: GpuExe
 /// All programs of a model: accumulate, apply, evaluate. What stands beside the arena is no more than was said, and the same
 /// after every round.
 fn training_in_micro_batches_and_evaluation_take_what_was_said(executor: GpuExecutor) {
-    let (model, training) = (Mlp { sizes: vec![20, 33, 7] }, Training::new(Optimizer::adam().update));
+    let (model, training) = (Mlp::new(20, &[33], 7), Training::new(Optimizer::adam().update));
     let request = Request { micro_batch: MicroBatch::Exactly(4), ..Request::new(8) };
     let plan = plan(&|rows| programs(&model, &training, 8, rows), executor.target(), &request).unwrap();
     assert!(plan.program(Phase::Accumulate).is_some() && plan.program(Phase::Eval).is_some());

@@ -19,7 +19,7 @@ use memfit_transform::Training;
 const STEPS: usize = 3;
 
 fn planned(executor: &GpuExecutor, batch: usize, micro_batch: MicroBatch) -> Plan {
-    let (model, training) = (Mlp { sizes: vec![20, 33, 7] }, Training::new(Optimizer::adam().update));
+    let (model, training) = (Mlp::new(20, &[33], 7), Training::new(Optimizer::adam().update));
     let request = Request { micro_batch, ..Request::new(batch) };
     plan(&|rows| programs(&model, &training, batch, rows), executor.target(), &request).unwrap()
 }

@@ -33,7 +33,7 @@ fn with_little_left<T>(run: impl FnOnce() -> T) -> T {
 
 fn mlp(executor: &GpuExecutor, width: usize, batch: usize) -> Plan {
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(batch) };
-    let (model, training) = (Mlp { sizes: vec![20, width, 7] }, Training::new(Optimizer::adam().update));
+    let (model, training) = (Mlp::new(20, &[width], 7), Training::new(Optimizer::adam().update));
     plan(&|rows| programs(&model, &training, batch, rows), executor.target(), &request).unwrap()
 }
 

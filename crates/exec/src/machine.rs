@@ -33,6 +33,13 @@ pub(crate) fn tightest_group() -> Option<(u64, u64)> {
     tightest(&groups())
 }
 
+/// The folder of that group.
+pub(crate) fn tightest_folder() -> Option<PathBuf> {
+    let groups = groups();
+    let known = groups.iter().filter_map(|g| Some((g.limit()?.saturating_sub(g.used()?), &g.folder)));
+    known.min_by_key(|(left, _)| *left).map(|(_, folder)| folder.clone())
+}
+
 fn tightest(groups: &[Group]) -> Option<(u64, u64)> {
     let known = groups.iter().filter_map(|g| Some((g.limit()?, g.used()?)));
     known.min_by_key(|(limit, used)| limit.saturating_sub(*used))

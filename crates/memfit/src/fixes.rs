@@ -7,6 +7,7 @@ use memfit_plan::{
 };
 use memfit_transform::{Exchange, Half, Precision, Shard, Training};
 
+use crate::instead::Ladder;
 use crate::replicas::largest_replica;
 use crate::search::largest_batch;
 use crate::subject::Subject;
@@ -18,10 +19,21 @@ pub fn plan_or_fixes(
     budget: Option<u64>,
     progress: &mut dyn FnMut(&Change),
 ) -> Result<Plan, PlanError> {
+    plan_or_fixes_among(subject, survey, budget, &Vec::new, progress)
+}
+
+/// The same, with models among the fixes that could be trained instead; they are asked for only where there is a refusal.
+pub fn plan_or_fixes_among(
+    subject: &Subject,
+    survey: &Survey,
+    budget: Option<u64>,
+    ladders: &dyn Fn() -> Vec<Ladder>,
+    progress: &mut dyn FnMut(&Change),
+) -> Result<Plan, PlanError> {
     match (survey.plan(budget), budget) {
         (Err(PlanError::Refused(mut refusal)), Some(budget)) => {
             refusal.fixes.extend(larger_budget(survey));
-            refusal.fixes.extend(fixes(subject, survey, budget, progress));
+            refusal.fixes.extend(fixes(subject, survey, budget, &ladders(), progress));
             rank(&mut refusal.fixes);
             Err(PlanError::Refused(refusal))
         }
@@ -36,12 +48,23 @@ pub fn plan_together_or_fixes(
     budget: Option<u64>,
     progress: &mut dyn FnMut(&Change),
 ) -> Result<Together, PlanError> {
+    plan_together_or_fixes_among(subjects, members, budget, &|_| Vec::new(), progress)
+}
+
+/// The same, with models that could be trained instead of each.
+pub fn plan_together_or_fixes_among(
+    subjects: &[Subject],
+    members: &[Member],
+    budget: Option<u64>,
+    ladders: &dyn Fn(usize) -> Vec<Ladder>,
+    progress: &mut dyn FnMut(&Change),
+) -> Result<Together, PlanError> {
     plan_together(members, budget).map_err(|e| match e {
         PlanError::TogetherRefused(mut refusal) => {
             let most_staging = refusal.most_staging;
             let rooms: Vec<u64> = refusal.members.iter().map(|need| refusal.room(need)).collect();
             for (i, need) in refusal.members.iter_mut().enumerate().filter(|(i, n)| n.device_bytes() > rooms[*i]) {
-                need.fixes = fixes(&subjects[i], members[i].survey, rooms[i], progress);
+                need.fixes = fixes(&subjects[i], members[i].survey, rooms[i], &ladders(i), progress);
                 need.fixes.retain(|fix| fix.staging_bytes <= most_staging);
                 rank(&mut need.fixes);
             }
@@ -56,9 +79,16 @@ fn rank(fixes: &mut [Fix]) {
 }
 
 /// What would fit into the budget. A fix that cannot be planned is none.
-fn fixes(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&Change)) -> Vec<Fix> {
+fn fixes(
+    subject: &Subject,
+    survey: &Survey,
+    budget: u64,
+    ladders: &[Ladder],
+    progress: &mut dyn FnMut(&Change),
+) -> Vec<Fix> {
     let mut found: Vec<Fix> = Vec::new();
     found.extend(sibling(subject, budget, progress));
+    found.extend(ladders.iter().flat_map(|ladder| ladder.fixes(subject, budget, progress)));
     found.extend(sharded(subject, budget, progress));
     // What changes only activations cannot help where the states alone are too large.
     if survey.state_bytes() < budget {

@@ -87,6 +87,7 @@
 mod any_executor;
 pub mod calibrate;
 pub mod fixes;
+pub mod instead;
 pub mod replicas;
 pub mod search;
 pub mod simulate;

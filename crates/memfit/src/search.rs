@@ -44,7 +44,7 @@ pub fn largest_batch(
     let too_large = too_large.filter(|_| request.exchange == subject.request.exchange);
     let subject = &Subject { request: &request, ..*subject };
     let unit = unit(subject);
-    let base = state_bytes(subject, unit)?;
+    let base = state_bytes(subject)?;
     let too_large = too_large.map(|(batch, bytes)| (batch.div_ceil(unit), bytes));
     let mut bracket = Bracket { base, fits: None, too_large, turn: 0, limit: (LIMIT / unit).max(1) };
     let start = (subject.request.batch / unit).clamp(1, bracket.limit);
@@ -83,7 +83,8 @@ fn unit(subject: &Subject) -> usize {
 }
 
 /// What every batch takes.
-fn state_bytes(subject: &Subject, unit: usize) -> Result<u64, PlanError> {
+pub(crate) fn state_bytes(subject: &Subject) -> Result<u64, PlanError> {
+    let unit = unit(subject);
     let graphs =
         subject.build(unit, unit / subject.request.exchange.replica.lanes.max(1)).map_err(PlanError::Source)?;
     let states = graphs

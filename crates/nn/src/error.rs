@@ -30,6 +30,19 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// An option that the model does not have, with those that it has.
+    #[error("{model} has no {option}; {}", match known[..] {
+        [] => "it has nothing to choose but its input and classes".to_string(),
+        _ => format!("it has {}", .known.join(", ")),
+    })]
+    NoOption {
+        /// The model.
+        model: String,
+        /// What it has not.
+        option: &'static str,
+        /// What can be chosen of it, besides input and classes.
+        known: Vec<&'static str>,
+    },
     /// Whatever a model of one's own fails with.
     #[error(transparent)]
     Other(#[from] Box<dyn std::error::Error + Send + Sync>),
@@ -40,7 +53,7 @@ impl Error {
     pub fn nearest(&self) -> Option<&'static str> {
         match self {
             Error::Unknown { given, known, .. } => nearest(known, given),
-            Error::Graph(_) | Error::Option { .. } | Error::Other(_) => None,
+            Error::Graph(_) | Error::Option { .. } | Error::NoOption { .. } | Error::Other(_) => None,
         }
     }
 }

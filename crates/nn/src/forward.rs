@@ -4,7 +4,7 @@ use memfit_ir::op::{Input, Op, ReduceKind};
 use memfit_ir::{Builder, DType, Graph, Result as GraphResult, ValueId};
 
 use crate::error::Result;
-use crate::loss::Loss;
+use crate::loss::{Loss, weighted_mean};
 use crate::model::Mode;
 
 /// The name of the total loss among the outputs of a graph.
@@ -32,7 +32,29 @@ pub struct Head {
     loss: Loss,
     label: Option<ValueId>,
     weight: f32,
+    sample_weights: Option<ValueId>,
     metrics: Vec<(String, ValueId)>,
+}
+
+/// The unit of a number that a model gives standardised: `mean` is 0 to it, and `mean + std` is 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unit {
+    /// Of the training data.
+    pub mean: f64,
+    /// Positive.
+    pub std: f64,
+}
+
+impl Unit {
+    /// The number that a model is to give for this one.
+    pub fn standardised(self, value: f64) -> f64 {
+        (value - self.mean) / self.std
+    }
+
+    /// What a number of the model means.
+    pub fn original(self, standardised: f64) -> f64 {
+        self.mean + standardised * self.std
+    }
 }
 
 /// An output of a model, what its loss is, and where its labels come from: all by name, so that it holds for every plan
@@ -49,6 +71,10 @@ pub struct HeadInfo {
     pub loss: Loss,
     /// Its share in the total loss.
     pub weight: f32,
+    /// What the labels were measured in before they were standardised, one for each element of a row of the output; none
+    /// where they are as they are. Evaluation is given labels in their own unit: errors are in it, and the loss is that of
+    /// standardised ones, as in training.
+    pub units: Vec<Unit>,
     /// Metrics besides those that come with the loss. In [`Mode::Eval`] the output `head/metric` has a number for each
     /// row; evaluation gives their mean.
     pub metrics: Vec<String>,
@@ -57,7 +83,8 @@ pub struct HeadInfo {
 impl Head {
     /// An output that is compared with the labels of an input.
     pub fn new(name: impl Into<String>, output: ValueId, loss: Loss, label: ValueId) -> Head {
-        Head { name: name.into(), output, losses: None, loss, label: Some(label), weight: 1.0, metrics: Vec::new() }
+        let (losses, label) = (None, Some(label));
+        Head { name: name.into(), output, losses, loss, label, weight: 1.0, sample_weights: None, metrics: Vec::new() }
     }
 
     /// An output with a loss of one's own. `losses` has the batch as its first axis; the loss is the mean of all its
@@ -81,13 +108,43 @@ impl Head {
     /// # Ok::<(), memfit_nn::Error>(())
     /// ```
     pub fn custom(name: impl Into<String>, output: ValueId, losses: ValueId) -> Head {
-        let (loss, losses) = (Loss::Custom, Some(losses));
-        Head { name: name.into(), output, losses, loss, label: None, weight: 1.0, metrics: Vec::new() }
+        let (loss, losses, label) = (Loss::Custom, Some(losses), None);
+        Head { name: name.into(), output, losses, loss, label, weight: 1.0, sample_weights: None, metrics: Vec::new() }
     }
 
     /// Its share in the total loss: 1 unless it is said.
     pub fn weight(self, weight: f32) -> Head {
         Head { weight, ..self }
+    }
+
+    /// A weight for each sample, by which its losses are multiplied before their mean is taken: see
+    /// [`Loss::append_weighted`]. They are of training alone: evaluation counts all samples alike and reads no weights, so
+    /// that a model has their input in [`Mode::Train`] only.
+    ///
+    /// ```
+    /// use memfit_ir::{Builder, TensorType};
+    /// use memfit_nn::layers::{Dense, dense};
+    /// use memfit_nn::{Forward, Head, Loss, Mode, Model, from_fn};
+    ///
+    /// let weighted = from_fn("weighted", |batch, mode| {
+    ///     let mut b = Builder::new();
+    ///     let x = b.input("x", TensorType::f32([batch, 4]))?;
+    ///     let class = b.input("class", TensorType::i32([batch]))?;
+    ///     let logits = dense(&mut b, "fc", x, Dense::new(3))?;
+    ///     let mut head = Head::new("logits", logits, Loss::SparseCrossEntropy { smoothing: 0.0 }, class);
+    ///     if mode == Mode::Train {
+    ///         head = head.sample_weights(b.input("weight", TensorType::f32([batch]))?);
+    ///     }
+    ///     Forward::new(b, mode, &[head])
+    /// });
+    /// assert!(weighted.build(8, Mode::Train)?.graph.input("weight").is_some());
+    /// assert!(weighted.build(8, Mode::Eval)?.graph.input("weight").is_none());
+    /// # Ok::<(), memfit_nn::Error>(())
+    /// ```
+    #[doc(alias = "sample_weight")]
+    #[doc(alias = "class_weight")]
+    pub fn sample_weights(self, weights: ValueId) -> Head {
+        Head { sample_weights: Some(weights), ..self }
     }
 
     /// A metric of one's own, of which evaluation gives the mean. `values` has the batch as its first axis.
@@ -98,13 +155,17 @@ impl Head {
 
     /// Its loss as a scalar.
     fn scalar(&self, b: &mut Builder) -> GraphResult<ValueId> {
-        match (self.losses, self.label) {
-            (Some(losses), _) => b.scope(TOTAL_LOSS, |b| {
+        match (self.losses, self.label, self.sample_weights) {
+            (Some(losses), _, weights) => b.scope(TOTAL_LOSS, |b| {
                 check_rows(b, losses, "losses")?;
-                b.mean(losses)
+                match weights {
+                    Some(weights) => weighted_mean(b, losses, weights),
+                    None => b.mean(losses),
+                }
             }),
-            (None, Some(label)) => self.loss.append(b, self.output, label),
-            (None, None) => b.fail("it has neither labels nor a loss of its own"),
+            (None, Some(label), None) => self.loss.append(b, self.output, label),
+            (None, Some(label), Some(weights)) => self.loss.append_weighted(b, self.output, label, weights),
+            (None, None, _) => b.fail("it has neither labels nor a loss of its own"),
         }
     }
 
@@ -126,6 +187,7 @@ impl Head {
             label,
             loss: self.loss,
             weight: self.weight,
+            units: Vec::new(),
             metrics: self.metrics.iter().map(|(name, _)| name.clone()).collect(),
         })
     }

@@ -10,6 +10,7 @@
 //! | `keras.layers.Dense(10, name="fc")(x)` | [`layers::dense`]`(b, "fc", x, Dense::new(10))` |
 //! | `keras.Input(shape, name="x")` | `b.input("x", TensorType::f32([batch, …]))` |
 //! | `keras.Model`, `compile(loss=…, loss_weights=…)` | [`Model`], [`Forward::new`] with a [`Head`] for each output |
+//! | `keras.losses.Huber()`, `fit(sample_weight=…)` | [`Loss::Huber`], [`Head::sample_weights`] |
 //! | `keras.initializers.HeNormal()` | [`Initializer::HE_NORMAL`] |
 //! | `keras.optimizers.Adam()` | [`Optimizer::adam`] |
 //! | `keras.applications.ResNet50(classes=10)` | [`zoo::ZooModel::from_name`], or [`zoo::Resnet::resnet50`] |
@@ -28,7 +29,7 @@ pub mod optim;
 pub mod zoo;
 
 pub use error::{Error, Result};
-pub use forward::{Forward, Head, HeadInfo, TOTAL_LOSS};
+pub use forward::{Forward, Head, HeadInfo, TOTAL_LOSS, Unit};
 pub use init::Initializer;
 pub use loss::Loss;
 pub use model::{FromFn, Mode, Model, from_fn};

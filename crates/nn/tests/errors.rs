@@ -2,7 +2,7 @@
 
 use memfit_ir::{Builder, Result, TensorType, ValueId};
 use memfit_nn::layers::*;
-use memfit_nn::zoo::{Gpt, Mlp, Resnet, Stem, Unet, Vit};
+use memfit_nn::zoo::{Gpt, Resnet, Setting, Stem, Unet, Vit};
 use memfit_nn::{Mode, Model, ZooModel, loss};
 
 fn of(name: &str) -> ZooModel {
@@ -49,8 +49,6 @@ fn models_refuse_sizes_that_do_not_fit_and_name_the_layer() {
         (ZooModel::from(Gpt { vocabulary: 0, ..gpt.clone() }), 2, "tokens: the table would be [0, 384]"),
         (ZooModel::from(Gpt { sequence: 0, ..gpt }), 2, "x: an input of i32[2,0] is empty"),
         (of("vgg16").with_input(&[31, 64, 3]).unwrap(), 2, "features: five poolings leave nothing of 31x64"),
-        (ZooModel::from(Mlp { sizes: vec![] }), 2, "mlp: it has no layers"),
-        (ZooModel::from(Mlp { sizes: vec![784] }), 2, "model: an mlp of [784] has no layer"),
     ] {
         for mode in [Mode::Train, Mode::Eval] {
             let error = model.build(batch, mode).expect_err(expected).to_string();
@@ -181,7 +179,25 @@ fn options_that_a_model_does_not_have_are_refused() {
         message(of("resnet18").with_input(&[224, 224])),
         "input: an image is height, width, channels, but [224, 224] was given"
     );
-    assert_eq!(message(of("vgg16").with_stem(Stem::Cifar)), "stem: only resnets have a choice of stem");
+    assert_eq!(message(of("vgg16").with_stem(Stem::Cifar)), "vgg16 has no stem; it has width, dropout");
+    assert_eq!(
+        message(of("vit_b16").with_dropout(0.1)),
+        "vit_b16 has no dropout; it has nothing to choose but its input and classes"
+    );
+    let absurd = [
+        (
+            "resnet18",
+            Setting::Scale(0.0),
+            "width: must be above 0 and at most 8, for channels are multiplied by it, but is 0",
+        ),
+        ("unet", Setting::Kernel(4), "kernel: must be odd and at most 31, but is 4"),
+        ("mlp", Setting::Hidden(vec![1; 65]), "hidden: must be of at most 64 layers, but has 65"),
+        ("mlp", Setting::Scale(0.5), "mlp has no width; it has hidden, activation, dropout"),
+    ];
+    for (name, setting, expected) in absurd {
+        assert_eq!(message(of(name).with(setting)), expected);
+    }
+    assert!(Activation::from_name("geluu").unwrap_err().to_string().contains("did you mean \"gelu\"?"));
     assert_eq!(message(of("gpt").with_input(&[1, 2])), "gpt: its input is one sequence length, but [1, 2] was given");
     assert_eq!(message(of("mlp").with_input(&[0])), "mlp: an input of [0] is empty or too large");
 }

@@ -2,7 +2,7 @@
 
 use memfit_ir::{Builder, TensorType, ValueId, text};
 use memfit_nn::layers::{Dense, dense};
-use memfit_nn::zoo::{Labels, Mlp, Resnet};
+use memfit_nn::zoo::{Labels, Mlp, Resnet, Task};
 use memfit_nn::{Forward, Head, Loss, Mode, Model, Result, ZooModel, from_fn};
 
 const SPARSE: Loss = Loss::SparseCrossEntropy { smoothing: 0.0 };
@@ -78,7 +78,7 @@ fn heads_that_cannot_be_are_refused_by_name() {
 
 #[test]
 fn a_closure_a_network_and_a_name_are_the_same_model() {
-    let mlp = Mlp { sizes: vec![6, 5, 4] };
+    let mlp = Mlp::new(6, &[5], 4);
     let copy = mlp.clone();
     let models: [Box<dyn Model>; 3] = [
         Box::new(mlp.clone()),
@@ -108,4 +108,35 @@ fn siblings_go_down_to_the_smallest_and_keep_input_classes_and_labels() {
     }
     assert_eq!(names, ["resnet50", "resnet34", "resnet18"]);
     assert!(Mlp::default().smaller().is_none());
+}
+
+#[test]
+fn a_network_that_classifies_predicts_numbers_and_no_other_does() {
+    let huber = Loss::Huber { delta: 0.5 };
+    let model = ZooModel::from_name("resnet18").unwrap().with_values(2, huber).unwrap();
+    assert_eq!((model.task(), model.classes()), (Task::Values, 2));
+    for mode in [Mode::Train, Mode::Eval] {
+        let forward = model.build(4, mode).unwrap();
+        assert_eq!(forward.graph.ty(forward.graph.input("y").unwrap()), &TensorType::f32([4, 2]));
+        assert_eq!(forward.heads[0].loss, huber);
+    }
+    for (name, loss) in [("unet", huber), ("gpt", huber), ("mlp", SPARSE)] {
+        let refused = ZooModel::from_name(name).unwrap().with_values(1, loss).expect_err(name).to_string();
+        assert!(refused.contains("does not predict numbers"), "{refused}");
+    }
+}
+
+#[test]
+fn weights_are_an_input_of_training_alone() {
+    let weighted = Labels { weighted: true, ..Labels::default() };
+    let of = |name: &str, labels: Labels, mode: Mode| {
+        let model = ZooModel::from_name(name).unwrap().with_labels(labels);
+        model.build(2, mode).map(|f| f.graph.input("w").map(|w| f.graph.ty(w).to_string()))
+    };
+    assert_eq!(of("mlp", weighted, Mode::Train).unwrap().as_deref(), Some("f32[2]"));
+    assert_eq!(of("mlp", weighted, Mode::Eval).unwrap(), None);
+    assert_eq!(of("mlp", Labels::default(), Mode::Train).unwrap(), None);
+    for (name, labels) in [("unet", weighted), ("gpt", weighted), ("mlp", Labels { soft: true, ..weighted })] {
+        assert!(of(name, labels, Mode::Train).is_err(), "{name}");
+    }
 }

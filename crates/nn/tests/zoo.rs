@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 
 use memfit_ir::op::StateClass;
-use memfit_ir::{DType, Graph, Op, TensorType, verify};
-use memfit_nn::zoo::{Gpt, Mlp, Resnet, Stem, Unet};
+use memfit_ir::{DType, Graph, Op, TensorType, text, verify};
+use memfit_nn::layers::Activation;
+use memfit_nn::zoo::{Gpt, Mlp, Resnet, Setting, Stem, Unet};
 use memfit_nn::{Forward, Mode, Model, ZooModel};
 
 fn build(name: &str, batch: usize, mode: Mode) -> Forward {
@@ -225,9 +226,75 @@ fn options_change_what_they_say() {
     );
     assert_eq!(logits(of("vgg16").with_input(&[32, 32, 3]).unwrap()), "f32[2,1000]");
     assert_eq!(logits(of("vit_b16").with_input(&[32, 64, 3]).unwrap()), "f32[2,1000]");
-    assert_eq!(logits(ZooModel::from(Mlp { sizes: vec![4, 3] })), "f32[2,3]");
+    assert_eq!(logits(ZooModel::from(Mlp::new(4, &[], 3))), "f32[2,3]");
     assert_eq!(
         logits(ZooModel::from(Unet { channels: vec![4], input: [5, 7, 1], outputs: 2, ..Unet::default() })),
         "f32[2,5,7,2]"
     );
+}
+
+/// Every choice that a network says it has can be made, with the value that it says it has, and changes nothing then.
+#[test]
+fn every_choice_can_be_made_and_is_what_it_says() {
+    for name in ZooModel::names() {
+        let model = ZooModel::from_name(name).unwrap();
+        for choice in model.choices() {
+            let value = choice.value.as_str();
+            let whole = || value.parse::<usize>().expect("a number");
+            let number = || value.parse::<f32>().expect("a number");
+            let setting = match (choice.name, name) {
+                ("hidden", _) => Setting::Hidden(vec![2048, 2048]),
+                ("activation", _) => Setting::Activation(Activation::from_name(value).unwrap()),
+                ("dropout", _) => Setting::Dropout(number()),
+                ("width", "gpt") => Setting::Width(whole()),
+                ("width", _) => Setting::Scale(number()),
+                ("kernel", _) => Setting::Kernel(whole()),
+                ("stem", _) => Setting::Stem(Stem::Imagenet),
+                ("layers", _) => Setting::Layers(whole()),
+                ("heads", _) => Setting::Heads(whole()),
+                ("sequence", _) => Setting::Input(vec![whole()]),
+                ("vocabulary", _) => Setting::Vocabulary(whole()),
+                other => panic!("{other:?}"),
+            };
+            let same = model.clone().with(setting).unwrap();
+            assert_eq!(same.choices(), model.choices(), "{name}: {}", choice.name);
+        }
+    }
+}
+
+#[test]
+fn narrow_convnets_have_channels_in_eights_and_the_same_head() {
+    for (name, width, parameters) in [
+        ("digits", 0.5, 12_314),
+        ("resnet18", 0.5, 3_055_880),
+        ("mobilenet_v3_large", 0.5, 3_336_176),
+        ("mobilenet_v3_small", 0.25, 1_707_232),
+        ("efficientnet_b0", 0.5, 2_456_202),
+        ("unet", 0.25, 486_553),
+        ("vgg16", 0.125, 33_958_032),
+    ] {
+        let model = ZooModel::from_name(name).unwrap();
+        let whole = model.build(1, Mode::Train).unwrap().graph;
+        let graph = model.with(Setting::Scale(width)).unwrap().build(1, Mode::Train).unwrap().graph;
+        assert_eq!(graph.param_count(), parameters, "{name}");
+        let states = |graph: &Graph| graph.states().map(|(s, _)| s.name.clone()).collect::<Vec<_>>();
+        assert_eq!(states(&graph), states(&whole), "{name}");
+        let logits = |graph: &Graph| graph.output("logits").map(|v| graph.shape(v).to_vec());
+        assert_eq!(logits(&graph), logits(&whole), "{name}");
+    }
+}
+
+#[test]
+fn hidden_layers_follow_the_input_where_nobody_says_them() {
+    let sizes = [(5, 64), (32, 64), (33, 128), (64, 128), (784, 2048), (3072, 2048), (usize::MAX, 2048)];
+    for (features, width) in sizes {
+        assert_eq!(Mlp::usual_hidden(features), [width; 2], "{features}");
+    }
+    let count = |model: &Mlp| model.build(1, Mode::Train).unwrap().graph.param_count();
+    assert_eq!(count(&Mlp { features: 5, classes: 3, ..Mlp::default() }), 6 * 64 + 65 * 64 + 65 * 3);
+    assert_eq!(count(&Mlp::new(5, &[], 3)), 6 * 3);
+    let dropped = Mlp { dropout: 0.5, activation: Activation::Tanh, ..Mlp::new(5, &[7], 3) };
+    let text = |mode| text::print(&dropped.build(2, mode).unwrap().graph);
+    assert!(text(Mode::Train).contains("dropout") && text(Mode::Train).contains("tanh"));
+    assert!(!text(Mode::Eval).contains("dropout("), "{}", text(Mode::Eval));
 }

@@ -9,7 +9,7 @@ use crate::request::MicroBatch;
 use crate::types::Plan;
 
 /// One thing that is asked for differently.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Bytes for all that is taken of the device.
     Budget(u64),
@@ -21,6 +21,18 @@ pub enum Change {
     Shard(Shard),
     /// Another model, by its name.
     Model(String),
+    /// What a convnet's channels are multiplied by, or the channels of a transformer.
+    Width(f32),
+    /// Units of the hidden layers.
+    Hidden(Vec<usize>),
+    /// Height and width of the convolutions.
+    Kernel(usize),
+    /// The shape of a sample.
+    Input(Vec<usize>),
+    /// Height and width that pictures are resized to.
+    ImageSize([usize; 2]),
+    /// Tokens in a sample.
+    Sequence(usize),
     /// Other limits, in bytes, for the logical devices that the device is split into.
     Split(Vec<u64>),
     /// Bytes for the whole process, where it was said how many.
@@ -42,6 +54,15 @@ impl fmt::Display for Change {
             Change::Shard(Shard::None) => f.write_str("all states on every replica"),
             Change::Shard(Shard::Optimizer) => f.write_str("the optimizer's states shared out among the replicas"),
             Change::Model(name) => write!(f, "the model {name}"),
+            Change::Width(width) => write!(f, "a width of {width}"),
+            Change::Hidden(units) => write!(f, "hidden layers of {units:?}"),
+            Change::Kernel(size) => write!(f, "kernels of {size}x{size}"),
+            Change::Input(shape) => {
+                let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
+                write!(f, "an input of {}", shape.join("x"))
+            }
+            Change::ImageSize([height, width]) => write!(f, "pictures of {height}x{width}"),
+            Change::Sequence(tokens) => write!(f, "samples of {tokens} tokens"),
             Change::Split(limits) => {
                 let limits: Vec<String> = limits.iter().map(|&limit| Bytes(limit).to_string()).collect();
                 write!(f, "logical devices of {}", limits.join(", "))
@@ -70,6 +91,14 @@ pub enum Effect {
     /// Activations are stored in 16 bits.
     StoredIn(Half),
     SmallerModel,
+    /// The same layers with fewer channels or units.
+    NarrowerModel,
+    /// The same layers with smaller kernels.
+    SmallerKernels,
+    /// A model of another family.
+    OtherModel,
+    /// Samples have less detail, or less context.
+    SmallerInput,
     /// Something in the model looks at several samples of a batch at once: what, in words.
     MayChange(String),
 }
@@ -112,6 +141,10 @@ impl fmt::Display for Effect {
             Effect::StoredIn(Half::Bf16) => f.write_str("activations are stored in bf16"),
             Effect::StoredIn(Half::F16) => f.write_str("activations are stored in f16"),
             Effect::SmallerModel => f.write_str("a smaller model"),
+            Effect::NarrowerModel => f.write_str("a narrower model: other weights"),
+            Effect::SmallerKernels => f.write_str("a model with smaller kernels: other weights"),
+            Effect::OtherModel => f.write_str("another family of models: other layers, other weights"),
+            Effect::SmallerInput => f.write_str("smaller samples: less detail, or less context"),
             Effect::MayChange(why) => write!(f, "may change the result: {why}"),
         }
     }
@@ -144,6 +177,20 @@ impl Fix {
             seconds: plan.predicted_step_seconds,
             seconds_per_sample: plan.predicted_step_seconds / plan.batch as f64,
         }
+    }
+
+    /// Whether it trains another model than was asked for.
+    pub fn is_other_model(&self) -> bool {
+        let of_model = |effect: &Effect| match effect {
+            Effect::SmallerModel | Effect::NarrowerModel | Effect::SmallerKernels | Effect::OtherModel => true,
+            Effect::BatchStatistics { .. }
+            | Effect::OnlyRounding
+            | Effect::Leaves { .. }
+            | Effect::StoredIn(_)
+            | Effect::SmallerInput
+            | Effect::MayChange(_) => false,
+        };
+        self.effect.as_ref().is_some_and(of_model)
     }
 
     /// All that it takes of the device.

@@ -163,7 +163,7 @@ impl Devices {
                 Ok(Placement { device, host })
             }
             None if crew.size > 1 && is_kind && self.whole(said)?.name() != self.host.name() => {
-                let number = if crew.are_threads() { index } else { crew.local_rank };
+                let number = if crew.are_threads() { index } else { crew.neighbours.index };
                 let count = (self.gpus.count)().unwrap_or(0);
                 let visible: Vec<String> =
                     (0..count).map(|n| format!("{GPU}:{n}")).filter(|name| self.is_visible(name)).collect();

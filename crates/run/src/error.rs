@@ -21,7 +21,7 @@ use memfit_files::torch::TorchFileError;
 use crate::config::Key;
 use crate::data::same_data::Set;
 use crate::data::{ArrayOf, Kind};
-use crate::process::limiter_words;
+use crate::process::limit_words;
 use crate::room::Room;
 use crate::text::{count, first_few};
 use crate::weights::names_elsewhere;
@@ -82,6 +82,15 @@ pub enum RunError {
     /// A value that means nothing here.
     #[error("{} {problem}", key.path())]
     Key { key: &'static Key, problem: String },
+    /// A key of the section of the model that this one does not have.
+    #[error(
+        "model.{key} is not of {model}, which has {}",
+        match known[..] {
+            [] => "no keys but model.input and model.classes".to_string(),
+            _ => known.iter().map(|key| key.path()).collect::<Vec<_>>().join(", "),
+        }
+    )]
+    NoModelKey { model: String, key: &'static str, known: Vec<&'static Key> },
     /// Keys that do not go together, or with the data.
     #[error("{0}")]
     Conflict(String),
@@ -251,12 +260,15 @@ pub enum RunError {
     #[error(
         "the process may have {} ({}), and the program itself needs {}; nothing is left beside that",
         told_apart(*limit, *outside)[0],
-        limiter_words(*limiter),
+        limit_words(*limiter, *sharers),
         told_apart(*limit, *outside)[1]
     )]
     NoRoomForProgram {
         limiter: Limiter,
+        /// Of this process.
         limit: u64,
+        /// How many processes have one like that of it.
+        sharers: usize,
         outside: u64,
         /// The threads that a run computes with, and what of that is for each.
         threads: usize,
@@ -267,14 +279,17 @@ pub enum RunError {
         "the process may have {} ({}), and the program itself needs {} of it; the {} of arena and data pipeline do not fit \
          beside that{}",
         Bytes(*limit),
-        limiter_words(*limiter),
+        limit_words(*limiter, *sharers),
         Bytes(*outside),
         Bytes(*needed),
         if *files > 0 { format!(" and {} of checkpoints, for the run's folder lies in memory", Bytes(*files)) } else { String::new() }
     )]
     NoRoomForRun {
         limiter: Limiter,
+        /// Of this process.
         limit: u64,
+        /// How many processes have one like that of it.
+        sharers: usize,
         outside: u64,
         needed: u64,
         files: u64,
@@ -291,6 +306,9 @@ pub enum RunError {
     /// A device that failed while a run was trained; with the step of its last checkpoint, where that is intact.
     #[error("{source}; {} is intact", saved_words(folder, *step))]
     DeviceFailed { source: Box<RunError>, folder: PathBuf, step: u32 },
+    /// A replica is lost, and the run's folder is on another machine than this process: what is in it is not known here.
+    #[error("{source}")]
+    FolderElsewhere { source: Box<RunError>, folder: PathBuf },
 
     // Run directories.
     #[error("{} is no checkpoint; name the folder of a run, or last.json or best.json in it", path.display())]
@@ -418,7 +436,7 @@ impl RunError {
         match self.innermost() {
             RunError::Exec(ExecError::Wire { source, .. }) => Some(source),
             RunError::Train(error) => of_training(error),
-            RunError::DeviceFailed { source, .. } => source.wire_error(),
+            RunError::DeviceFailed { source, .. } | RunError::FolderElsewhere { source, .. } => source.wire_error(),
             _ => None,
         }
     }
@@ -486,5 +504,6 @@ pub fn task_words(task: Task) -> &'static str {
         Task::Classes => "classifies",
         Task::Masks | Task::PixelClasses => "segments images",
         Task::Tokens => "generates text",
+        Task::Values => "predicts numbers",
     }
 }

@@ -82,6 +82,11 @@ pub(crate) fn from_first<T: Serialize + DeserializeOwned + Send>(
     }
 }
 
+/// What the first of several processes does, and nobody else; the others wait however long it takes, and have nothing of it.
+pub fn by_first<T: Send>(peers: &dyn Peers, work: impl FnOnce() -> T + Send) -> Result<Option<T>> {
+    if peers.rank() == 0 { work_among(peers, || Ok(Some(work()))) } else { wait_for_all(peers).map(|()| None) }
+}
+
 /// Works as long as it takes, while all others hear that this process is there; they work too, or wait: see [`wait_for_all`]. Whoever
 /// fails does not come any more, and is to leave.
 pub(crate) fn work_among<T: Send>(peers: &dyn Peers, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
@@ -146,6 +151,7 @@ mod tests {
     use memfit::exec::{Farewell, ThreadWire, Wire, gather_words, thread_wires};
 
     use super::*;
+    use crate::neighbours::Neighbours;
 
     /// Threads in place of processes.
     struct Threads {
@@ -169,8 +175,8 @@ mod tests {
             self.with_wire(|wire| wire.size())
         }
 
-        fn local_rank(&self) -> usize {
-            self.rank()
+        fn neighbours(&self) -> Neighbours {
+            Neighbours::NONE
         }
 
         fn resident_bytes_taken(&self) -> u64 {
@@ -226,6 +232,18 @@ mod tests {
         });
         assert_eq!(words(ends), ["a\n\"b\" é"; 3]);
         assert_eq!(from_first(None, || Ok(7)).expect("there are no others"), 7);
+    }
+
+    #[test]
+    fn what_the_first_does_alone_the_others_wait_for() {
+        let done = Mutex::new(Vec::new());
+        let ends = together(None, |peers| {
+            let work = || done.lock().expect("no panic").push(peers.rank());
+            let had = by_first(peers, work)?.is_some();
+            assert_eq!(*done.lock().expect("no panic"), [0], "nobody goes on before it is done");
+            Ok(vec![had.to_string()])
+        });
+        assert_eq!(words(ends), ["true", "false", "false"]);
     }
 
     #[test]

@@ -11,9 +11,10 @@ use memfit::train::run_dir::HISTORY;
 
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
+use crate::goal::{Goal, goal};
 
 /// Each curve, the kind of the rows that it is read from and their column.
-const CURVES: [(&str, RowKind, &str); 12] = [
+const CURVES: [(&str, RowKind, &str); 14] = [
     ("loss", RowKind::Step, "loss"),
     ("epoch loss", RowKind::Epoch, "loss"),
     ("test loss", RowKind::Eval, "test_loss"),
@@ -21,7 +22,9 @@ const CURVES: [(&str, RowKind, &str); 12] = [
     ("test top5", RowKind::Eval, "test_top5"),
     ("test mean IoU", RowKind::Eval, "test_mean_iou"),
     ("test perplexity", RowKind::Eval, "test_perplexity"),
-    ("test mean absolute error", RowKind::Eval, "test_mean_absolute_error"),
+    ("test MAE", RowKind::Eval, "test_mae"),
+    ("test RMSE", RowKind::Eval, "test_rmse"),
+    ("test R²", RowKind::Eval, "test_r2"),
     ("learning rate", RowKind::Step, "learning_rate"),
     ("samples/s", RowKind::Step, "samples_per_s"),
     ("live peak bytes", RowKind::Step, "live_peak_bytes"),
@@ -34,8 +37,10 @@ pub fn metrics(task: Task, monitor: Option<&str>) -> Vec<Metric> {
         Task::Classes => &[Metric::Loss, Metric::Accuracy, Metric::Top5],
         Task::Tokens => &[Metric::Loss, Metric::Accuracy, Metric::Perplexity],
         Task::Masks | Task::PixelClasses => &[Metric::Loss, Metric::Accuracy, Metric::MeanIou],
+        Task::Values => &[Metric::Loss, Metric::MeanAbsoluteError, Metric::RootMeanSquaredError, Metric::R2],
     };
-    Metric::ALL.into_iter().filter(|metric| of_task.contains(metric) || monitor == Some(metric.name())).collect()
+    let followed = monitor.and_then(Metric::from_name);
+    Metric::ALL.into_iter().filter(|metric| of_task.contains(metric) || followed == Some(*metric)).collect()
 }
 
 fn rows(folder: &Path) -> Result<Vec<Row>> {
@@ -56,7 +61,10 @@ pub fn curves(folder: &Path) -> Result<Vec<Curve>> {
     let rows = rows(folder)?;
     // Of a folder that is not known any more, all that is there.
     let shown = RunConfig::resume(folder).ok().and_then(|config| {
-        let task = ZooModel::from_name(config.model.name.as_deref()?).ok()?.task();
+        let task = match goal(&config) {
+            Ok(Goal::Values) => Task::Values,
+            _ => ZooModel::from_name(config.model.name.as_deref()?).ok()?.task(),
+        };
         Some(metrics(task, config.train.monitor.as_deref()))
     });
     let is_shown = |column: &str| match (column.strip_prefix("test_"), &shown) {
@@ -85,6 +93,7 @@ mod tests {
         assert_eq!(names(Task::Classes, None), ["loss", "accuracy", "top5"]);
         assert_eq!(names(Task::Tokens, None), ["loss", "accuracy", "perplexity"]);
         assert_eq!(names(Task::Masks, Some("mean_iou")), ["loss", "accuracy", "mean_iou"]);
+        assert_eq!(names(Task::Values, Some("mae")), ["loss", "mae", "rmse", "r2"]);
         assert_eq!(names(Task::Classes, Some("mean_iou")), ["loss", "accuracy", "top5", "mean_iou"]);
     }
 }

@@ -183,7 +183,7 @@ fn check_skipped(loader: &Loader) -> Result<()> {
 fn answer_bytes(run: &RunResources) -> Result<usize> {
     let input = run.model.input()?;
     let places = match run.model.task() {
-        Task::Classes => 1,
+        Task::Classes | Task::Values => 1,
         Task::Tokens => input.iter().product(),
         Task::Masks | Task::PixelClasses => input.iter().take(2).product(),
     };

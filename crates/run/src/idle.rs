@@ -20,13 +20,15 @@ pub struct Idle {
 pub enum Why {
     /// There is nobody to exchange anything with.
     OneReplica,
+    /// There is nobody to share the device with.
+    OneRun,
     /// The optimizer keeps nothing that could be dealt out: who updates which parameter saves no byte.
     NoStates { optimizer: String },
     /// The model has no batch norm.
     NoBatchNorms { model: String },
 }
 
-/// What of replicas was said in vain.
+/// What of replicas, and of runs that share a device, was said in vain.
 pub fn idle(run: &RunResources) -> Result<Vec<Idle>> {
     let (mut found, crew) = (Vec::new(), &run.crew);
     let mut add = |name: &str, why: Why| {
@@ -44,6 +46,9 @@ pub fn idle(run: &RunResources) -> Result<Vec<Idle>> {
     if crew.batch_norm == BatchNorm::Synchronised && !has_batch_norms(run)? {
         add("batch_norm", Why::NoBatchNorms { model: run.name.clone() });
     }
+    let shared = ["share", "priority"].into_iter().filter(|name| run.config.is_overridden("train", name));
+    let alone = shared.filter(|_| !run.is_one_of_several).filter_map(|name| find("train", name));
+    found.extend(alone.map(|key| Idle { key, why: Why::OneRun }));
     Ok(found)
 }
 

@@ -7,7 +7,7 @@ use memfit::nn::zoo::{Setting, Stem, Task};
 use memfit::nn::{Mode, Model, ZooModel};
 use memfit::transform::scope::matches;
 
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, find};
 use crate::data::DataFacts;
 use crate::error::{Result, RunError};
 
@@ -16,45 +16,62 @@ use crate::error::{Result, RunError};
 /// Classes of masks are those of pixels, which have one each, where there are several.
 pub fn from_config(name: &str, config: &ModelConfig, facts: &DataFacts, are_masks: bool) -> Result<ZooModel> {
     let mut model = ZooModel::from_name(name)?;
-    if let Some(stem) = &config.stem {
-        model = model.with_stem(if stem == "cifar" { Stem::Cifar } else { Stem::Imagenet })?;
+    if model.task() != Task::Tokens && config.sequence.is_some() {
+        return Err(no_key(&model, "sequence"));
     }
     let sequence = config.sequence.map(|n| vec![n]);
     if let Some(input) = config.input.as_ref().or(sequence.as_ref()).or(facts.sample.as_ref()) {
         model = model.with_input(input)?;
     }
-    let of_gpt = [
-        ("layers", config.layers),
-        ("width", config.width),
-        ("heads", config.heads),
-        ("vocabulary", config.vocabulary),
-    ];
-    if model.task() == Task::Tokens {
-        if let Some(rate) = config.dropout {
-            return Err(RunError::conflict(format!("model.dropout is {rate}, but gpt has none")));
-        }
-        let settings = [
-            config.layers.map(Setting::Layers),
-            config.width.map(Setting::Width),
-            config.heads.map(Setting::Heads),
-            config.vocabulary.or(facts.classes).map(Setting::Vocabulary),
-        ];
-        for setting in settings.into_iter().flatten() {
-            model = model.with(setting)?;
-        }
-    } else {
-        if let Some((key, _)) = of_gpt.iter().find(|(_, given)| given.is_some()) {
-            return Err(RunError::conflict(format!("model.{key} is of a gpt; {name} has none")));
-        }
-        if let Some(rate) = config.dropout {
-            model = model.with_dropout(rate)?;
-        }
+    for setting in settings(&model, config, facts)? {
+        let key = setting.key();
+        model = model.clone().with(setting).map_err(|error| of_key(&model, key, error))?;
     }
     match config.classes.or(facts.classes.filter(|_| model.task() != Task::Tokens)) {
         Some(classes) if are_masks && classes > 1 => Ok(model.with(Setting::PixelClasses(classes))?),
         Some(classes) => Ok(model.with_classes(classes)?),
         None => Ok(model),
     }
+}
+
+/// What was said of the model besides its input and classes, each of which it has or refuses.
+fn settings(model: &ZooModel, config: &ModelConfig, facts: &DataFacts) -> Result<Vec<Setting>> {
+    let is_gpt = model.task() == Task::Tokens;
+    let stem = |stem: &String| Setting::Stem(if stem == "cifar" { Stem::Cifar } else { Stem::Imagenet });
+    let width = match config.width {
+        Some(width) if is_gpt && width.fract() != 0.0 => {
+            let problem = format!("is {width}, but of a gpt it is a whole number of channels, such as 384");
+            return Err(RunError::of_key("model", "width", problem));
+        }
+        Some(width) if is_gpt => Some(Setting::Width(width as usize)),
+        width => width.map(Setting::Scale),
+    };
+    let settings = [
+        config.hidden.clone().map(Setting::Hidden),
+        config.activation.map(Setting::Activation),
+        config.dropout.map(Setting::Dropout),
+        width,
+        config.kernel.map(Setting::Kernel),
+        config.stem.as_ref().map(stem),
+        config.layers.map(Setting::Layers),
+        config.heads.map(Setting::Heads),
+        config.vocabulary.or(facts.classes.filter(|_| is_gpt)).map(Setting::Vocabulary),
+    ];
+    Ok(settings.into_iter().flatten().collect())
+}
+
+/// What a model says to a key that it does not have, or to its value.
+fn of_key(model: &ZooModel, key: &'static str, error: memfit::nn::Error) -> RunError {
+    match error {
+        memfit::nn::Error::NoOption { .. } => no_key(model, key),
+        memfit::nn::Error::Option { model, problem } if model == key => RunError::of_key("model", key, problem),
+        other => other.into(),
+    }
+}
+
+fn no_key(model: &ZooModel, key: &'static str) -> RunError {
+    let known = model.choices().iter().filter_map(|choice| find("model", choice.name)).collect();
+    RunError::NoModelKey { model: model.name().to_string(), key, known }
 }
 
 /// The names of the parameters that the patterns mean.

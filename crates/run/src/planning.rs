@@ -1,11 +1,12 @@
 //! From a run to its plan: made for a device, or read from a file.
 
+mod instead;
 mod saved;
 
 use std::time::Instant;
 
 use memfit::exec::Executor;
-use memfit::fixes::plan_or_fixes;
+use memfit::fixes::plan_or_fixes_among;
 use memfit::plan::{Change, MicroBatch, Point, Survey, Target};
 use memfit::transform::BatchDependence;
 use memfit::{AnyExecutor, Plan, PlanError, Request, Subject, Training};
@@ -14,6 +15,7 @@ use crate::error::{Result, RunError};
 use crate::resources::RunResources;
 use crate::room::Room;
 
+pub(crate) use instead::ladders;
 pub use saved::{DEVICE, INSTRUCTIONS, NOT_SET, labels, load, read, write};
 pub(crate) use saved::{MadeFor, THREADS, check_resumed, is_of_other_replica, other_device};
 
@@ -71,7 +73,7 @@ pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -
     let subject = run.subject(target);
     let survey = subject.survey()?;
     let budget = run.make_room(smallest(&survey));
-    let plan = plan_or_fixes(&subject, &survey, budget, &mut |c| progress(Progress::Trying(c)));
+    let plan = plan_or_fixes_among(&subject, &survey, budget, &|| ladders(run), &mut |c| progress(Progress::Trying(c)));
     let plan = plan.map_err(|e| explain(e, run.tight_room().as_ref()))?;
     let mut planned = Planned::new(&subject, &survey, plan, start)?;
     planned.too_large_here = run.room_here().filter(|room| room.bytes < planned.plan.device_bytes()).map(|room| {

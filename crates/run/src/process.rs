@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
-use memfit::exec::process::{Limit, Limiter, ToCome, limits, tightest};
+use memfit::exec::process::{Limit, Limiter, ToCome, limits};
 use memfit::exec::{Device, PROGRAM, Reservation};
 
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
 use crate::host_budget;
+use crate::neighbours::Neighbours;
 use crate::replicas::Crew;
 use crate::resident;
-use crate::resources::{RunResources, threads};
+use crate::resources::RunResources;
 
 /// Less than this is nothing to begin with.
 const LEAST: u64 = 256 << 10;
@@ -32,6 +33,10 @@ pub struct ProcessMemory {
     pub per_thread: u64,
     /// As it was said.
     total: Option<u64>,
+    /// Those with whom it shares what nobody said.
+    neighbours: Neighbours,
+    /// Whether its limit is its share of one that it has with others.
+    is_shared: bool,
     _held: Reservation,
 }
 
@@ -44,31 +49,42 @@ impl ProcessMemory {
         let mut coming = ToCome::default();
         let (mut threads, mut replicas) = (0, 0);
         for (config, crew) in configs.iter().zip(crews) {
-            let all = self::threads(config.memory.threads)?;
+            let all = crew.all_threads(config)?;
             let of_replica = (0..crew.here).map(|index| crew.threads(all, index));
             coming.threads += of_replica.clone().map(threads_of_run).sum::<usize>();
             threads = threads.max(of_replica.sum());
             replicas += crew.here;
         }
         coming.threads += threads;
-        let Some(limit) = tightest(total, &coming) else { return Ok((host, None)) };
-        let Limit { limiter, bytes, .. } = limit;
+        let neighbours = sharers(configs, crews);
+        let all = limits_among(total, &neighbours);
+        let Some(limit) = all.min_by_key(|limit| limit.room(&coming)) else { return Ok((host, None)) };
+        let (limiter, bytes, is_shared) = (limit.limiter, limit.share(), limit.share() < limit.bytes);
         let outside = (bytes - limit.room(&coming)).next_multiple_of(GRAIN);
         let per_thread = limit.of_thread() * (1 + 2 * replicas as u64);
         let room = bytes.saturating_sub(outside);
         if room < LEAST {
             let outside = limit.kept(&coming).next_multiple_of(GRAIN);
-            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, outside, threads, per_thread });
+            let sharers = if is_shared { sharers_of(limiter, &neighbours) } else { 1 };
+            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, sharers, outside, threads, per_thread });
         }
-        let device = if limiter == Limiter::Machine { host } else { host.limited(bytes) };
+        let is_whole = limiter == Limiter::Machine && !is_shared;
+        let device = if is_whole { host } else { host.limited(bytes) };
         // Of a machine, or of a group around this one, whose memory others hold there may be less.
         let held = device.take(PROGRAM, device.free().saturating_sub(room))?;
-        Ok((device, Some(Arc::new(ProcessMemory { limiter, bytes, outside, threads, per_thread, total, _held: held }))))
+        let process =
+            ProcessMemory { limiter, bytes, outside, threads, per_thread, total, neighbours, is_shared, _held: held };
+        Ok((device, Some(Arc::new(process))))
     }
 
     /// Whether there is less than the machine has.
     pub fn is_limited(&self) -> bool {
-        self.limiter != Limiter::Machine
+        self.limiter != Limiter::Machine || self.is_shared
+    }
+
+    /// How many processes share the limit.
+    pub fn sharers(&self) -> usize {
+        if self.is_shared { sharers_of(self.limiter, &self.neighbours) } else { 1 }
     }
 
     pub fn is_said(&self) -> bool {
@@ -78,7 +94,8 @@ impl ProcessMemory {
     /// Where the program would take so many bytes besides.
     pub(crate) fn no_room_for_program(&self, bytes: u64) -> RunError {
         let ProcessMemory { limiter, bytes: limit, threads, per_thread, .. } = *self;
-        RunError::NoRoomForProgram { limiter, limit, outside: self.outside.saturating_add(bytes), threads, per_thread }
+        let (outside, sharers) = (self.outside.saturating_add(bytes), self.sharers());
+        RunError::NoRoomForProgram { limiter, limit, sharers, outside, threads, per_thread }
     }
 
     /// What is there for planning beside so many bytes that pipelines have, while there is no arena.
@@ -104,21 +121,42 @@ impl ProcessMemory {
     /// The same for so many bytes of arenas and pipelines, on so many threads a run.
     pub fn check(&self, bytes: u64, files: u64, threads: &[usize]) -> Result<()> {
         let Some(Lack { limit, outside, files, .. }) = self.lack(bytes, files, threads) else { return Ok(()) };
-        let (limiter, limit, per_thread) = (limit.limiter, limit.bytes, self.per_thread);
-        Err(RunError::NoRoomForRun { limiter, limit, outside, needed: bytes, files, threads: self.threads, per_thread })
+        let (limiter, limit, sharers) = (limit.limiter, limit.share(), sharers_of(limit.limiter, &self.neighbours));
+        let ProcessMemory { threads, per_thread, .. } = *self;
+        Err(RunError::NoRoomForRun { limiter, limit, sharers, outside, needed: bytes, files, threads, per_thread })
     }
 
     /// The first limit that so much is too much for.
     fn lack(&self, bytes: u64, files: u64, threads: &[usize]) -> Option<Lack> {
         resident::trim_heap();
         let coming = ToCome { threads: threads.iter().map(|&threads| threads_of_run(threads)).sum(), heap: 0 };
-        limits(self.total).into_iter().find_map(|limit| {
+        limits_among(self.total, &self.neighbours).find_map(|limit| {
             // They are no part of the process.
             let files = if matches!(limit.limiter, Limiter::Group | Limiter::Machine) { files } else { 0 };
             let lacking = bytes.saturating_add(files).saturating_sub(limit.room(&coming));
             (lacking > 0).then(|| Lack { limit, outside: limit.kept(&coming), files, bytes: lacking })
         })
     }
+}
+
+/// All limits, of which each process has its share.
+fn limits_among(total: Option<u64>, neighbours: &Neighbours) -> impl Iterator<Item = Limit> {
+    let sharers = |limiter| sharers_of(limiter, neighbours);
+    limits(total).into_iter().map(move |limit| limit.shared_by(sharers(limit.limiter))).collect::<Vec<_>>().into_iter()
+}
+
+fn sharers_of(limiter: Limiter, neighbours: &Neighbours) -> usize {
+    match limiter {
+        Limiter::Machine => neighbours.count,
+        Limiter::Group => neighbours.group_sharers,
+        Limiter::AddressSpace | Limiter::Data | Limiter::Said => 1,
+    }
+}
+
+/// The processes with which memory is shared out. Whoever is told what it may have knows what it does.
+fn sharers(configs: &[RunConfig], crews: &[Crew]) -> Neighbours {
+    let is_said = configs.iter().any(|config| config.memory.total.is_some() || config.memory.budget.is_some());
+    crews.first().filter(|_| !is_said).map_or(Neighbours::NONE, |crew| crew.neighbours)
 }
 
 /// What a limit has too little room for.
@@ -148,8 +186,17 @@ fn total(configs: &[RunConfig]) -> Result<Option<u64>> {
     ))
 }
 
-/// What a limit is called.
-pub fn limiter_words(limiter: Limiter) -> &'static str {
+/// What a limit is called of which so many processes have equal shares.
+pub fn limit_words(limiter: Limiter, sharers: usize) -> String {
+    let name = limiter_words(limiter);
+    if sharers == 1 {
+        name.into()
+    } else {
+        format!("its share of {name}, which {sharers} processes here have together")
+    }
+}
+
+fn limiter_words(limiter: Limiter) -> &'static str {
     match limiter {
         Limiter::Machine => "all that the machine has",
         Limiter::Group => "the limit of its control group",

@@ -11,7 +11,8 @@ use memfit::transform::{BatchNorm, Exchange, Shard};
 
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
-use crate::resources::Purpose;
+use crate::neighbours::Neighbours;
+use crate::resources::{Purpose, threads};
 
 /// The processes that a launcher started to train the same runs, this one among them.
 pub trait Peers {
@@ -20,8 +21,8 @@ pub trait Peers {
 
     fn size(&self) -> usize;
 
-    /// Which of those on the same machine.
-    fn local_rank(&self) -> usize;
+    /// Those on the same machine.
+    fn neighbours(&self) -> Neighbours;
 
     /// Bytes by which this process grew when it joined them.
     fn resident_bytes_taken(&self) -> u64;
@@ -45,8 +46,8 @@ pub struct Crew {
     pub here: usize,
     /// ... and the rank of the first of these.
     pub first: usize,
-    /// Of the process, among those on the same machine.
-    pub local_rank: usize,
+    /// The processes on the same machine.
+    pub neighbours: Neighbours,
     /// How many share the threads of a process where it is trained.
     sharers: usize,
     /// That sums over a batch are cut into, ...
@@ -70,7 +71,7 @@ impl Crew {
         size: 1,
         here: 1,
         first: 0,
-        local_rank: 0,
+        neighbours: Neighbours::NONE,
         sharers: 1,
         lanes: 1,
         are_lanes_said: false,
@@ -106,7 +107,7 @@ impl Crew {
             size,
             here: if processes > 1 || is_one_enough { 1 } else { size },
             first: if processes > 1 { peers.map_or(0, Peers::rank) } else { 0 },
-            local_rank: peers.map_or(0, Peers::local_rank),
+            neighbours: peers.map_or(Neighbours::NONE, Peers::neighbours),
             sharers: size / processes,
             lanes,
             are_lanes_said,
@@ -145,10 +146,36 @@ impl Crew {
         self.here > 1
     }
 
+    /// The threads of this process: as many as are asked for, or its share of the cores. What the folder of a run says it had, maybe
+    /// as the only process, is the most of it.
+    pub fn all_threads(&self, config: &RunConfig) -> Result<usize> {
+        let share = || Ok(self.neighbours.cores(threads(None)?));
+        match config.memory.threads {
+            None => share(),
+            Some(had) if self.shares_cores() && !is_said(config) => Ok(share()?.min(threads(Some(had))?)),
+            said => threads(said),
+        }
+    }
+
+    /// Whether other processes run on the cores of this one.
+    pub fn shares_cores(&self) -> bool {
+        self.neighbours.core_sharers > 1
+    }
+
+    /// Whether this process has its share of the cores since nobody said otherwise.
+    pub fn has_share_of_cores(&self, config: &RunConfig) -> bool {
+        self.shares_cores() && (config.memory.threads.is_none() || !is_said(config))
+    }
+
     /// What the replica of this number within the process has of its threads; each has one at least.
     pub fn threads(&self, all: usize, index: usize) -> usize {
         (all / self.sharers + usize::from(index < all % self.sharers)).max(1)
     }
+}
+
+/// Whether the threads are said by somebody, and not only by the folder of a run.
+fn is_said(config: &RunConfig) -> bool {
+    config.resumed_folder().is_none() || config.is_overridden("memory", "threads")
 }
 
 /// A replica's share of a piece is a message: of many, a piece is larger, so that messages stay worth what they cost.
@@ -220,8 +247,8 @@ mod tests {
             self.1
         }
 
-        fn local_rank(&self) -> usize {
-            self.0
+        fn neighbours(&self) -> Neighbours {
+            Neighbours { index: self.0, count: self.1, core_index: self.0, core_sharers: self.1, ..Neighbours::NONE }
         }
 
         fn resident_bytes_taken(&self) -> u64 {
@@ -314,6 +341,18 @@ mod tests {
         assert_eq!(crew.exchange(1).replica, Replica { lanes: 4, count: 4, rank: 1 });
         let (alone, _) = self::crew("[replicas]\ncount = 2", Some(&Launched(0, 1))).expect("one process");
         assert_eq!((alone.size, alone.here), (2, 2));
+    }
+
+    #[test]
+    fn processes_share_the_cores_unless_somebody_says_otherwise() {
+        let cores = threads(None).expect("there are some");
+        let (shared, config) = crew("", Some(&Launched(1, 2))).expect("two processes");
+        assert_eq!(shared.all_threads(&config).expect("a share"), (cores / 2).max(1));
+        assert!(shared.has_share_of_cores(&config));
+        let (said, config) = crew("[memory]\nthreads = 7", Some(&Launched(1, 2))).expect("two processes");
+        assert_eq!((said.all_threads(&config).expect("said"), said.has_share_of_cores(&config)), (7, false));
+        let (alone, config) = crew("", None).expect("one process");
+        assert_eq!((alone.all_threads(&config).expect("all"), alone.has_share_of_cores(&config)), (cores, false));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use crate::room::Room;
 use crate::step_config::request;
 
 pub use common::Common;
+pub(crate) use common::model_of;
 pub(crate) use memory::Pool;
 
 /// The model of the data that are built in.
@@ -343,7 +344,7 @@ impl RunResources {
             label,
             budget: request.budget,
             request,
-            threads: common.crew.threads(threads(common.config.memory.threads)?, index),
+            threads: common.crew.threads(common.crew.all_threads(&common.config)?, index),
             device,
             host,
             pool,
@@ -367,7 +368,7 @@ impl RunResources {
 
     /// Those of the process, which its replicas share.
     pub(crate) fn all_threads(&self) -> Result<usize> {
-        threads(self.config.memory.threads)
+        self.crew.all_threads(&self.config)
     }
 
     /// What is wrong, with the number of the replica where the process has several.

@@ -7,7 +7,7 @@ use memfit::plan::bytes::Bytes;
 
 use crate::config::MemoryConfig;
 use crate::device::part;
-use crate::process::{ProcessMemory, limiter_words};
+use crate::process::{ProcessMemory, limit_words};
 
 /// What a device leaves for the arenas of its runs, and how it would leave more.
 #[derive(Clone, Debug)]
@@ -22,8 +22,8 @@ pub struct Room {
     lack: u64,
     /// Of a process with a limit: with how many threads a run computes, and what each takes.
     threads: Option<(usize, u64)>,
-    /// And who says the limit, and what it is for the whole process.
-    process: Option<(Limiter, u64)>,
+    /// And who says the limit, what it is for the whole process, and how many processes have one like that of it.
+    process: Option<(Limiter, u64, usize)>,
     /// Replicas that share the process out, of whom each has so much.
     shares: u64,
 }
@@ -53,7 +53,7 @@ impl Room {
 
     /// Of a process whose limit is what there is.
     pub fn of_process(device: &Device, process: &ProcessMemory) -> Room {
-        Room { process: Some((process.limiter, process.bytes)), ..Room::of_whole(device) }
+        Room { process: Some((process.limiter, process.bytes, process.sharers())), ..Room::of_whole(device) }
     }
 
     /// The same for one of so many replicas, which have equal shares of it.
@@ -81,14 +81,14 @@ impl Room {
         let held: Vec<String> = holders.map(|h| format!("{} by {}", Bytes(h.bytes), h.name)).collect();
         let whole = match self.process {
             None => format!("the {} of {}", Bytes(self.limit), self.device),
-            Some((limiter, bytes)) if self.shares == 1 => {
-                format!("the {} that the process may have ({})", Bytes(bytes), limiter_words(limiter))
+            Some((limiter, bytes, sharers)) if self.shares == 1 => {
+                format!("the {} that the process may have ({})", Bytes(bytes), limit_words(limiter, sharers))
             }
-            Some((limiter, bytes)) => format!(
+            Some((limiter, bytes, sharers)) => format!(
                 "the {} that are a replica's share of the {} that the process may have ({})",
                 Bytes(self.limit),
                 Bytes(bytes),
-                limiter_words(limiter)
+                limit_words(limiter, sharers)
             ),
         };
         if held.is_empty() {
@@ -119,10 +119,11 @@ impl Room {
     /// The split, or the limit, with which an arena of so many bytes fits, if there is one.
     pub fn cure(&self, arena: u64) -> Option<Change> {
         let needed = self.needed(arena);
-        if let Some((limiter, bytes)) = self.process {
+        if let Some((limiter, bytes, sharers)) = self.process {
             // What the program takes stays, and every replica gets more.
             let more = needed.saturating_sub(self.limit).saturating_mul(self.shares);
-            return larger_process(limiter, if self.shares == 1 { needed } else { bytes.saturating_add(more) });
+            let needed = if self.shares == 1 { needed } else { bytes.saturating_add(more) };
+            return larger_process(limiter, needed.saturating_mul(sharers as u64));
         }
         let (limits, part) = self.limits.as_ref()?;
         let size = |(i, &limit): (usize, &u64)| if i == *part { needed } else { limit };

@@ -14,12 +14,14 @@ use memfit::plan::{Change, Fix, MicroBatch, plan};
 use memfit::train::TrainError;
 use memfit::train::run_dir::{CLASSES, RUN_FILE, SavedRun, SavedStates, read, read_best};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Session, SourceError};
+use toml::{Table, Value};
 
 use crate::config::{RunConfig, RunFolder};
 use crate::data::{DataSources, Kind, masks, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
 use crate::file::write_own;
+use crate::goal::REGRESSION;
 use crate::planning;
 use crate::resources::{RunResources, open_to_answer};
 use crate::together;
@@ -50,17 +52,35 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
     }
     if sources.kind == Kind::Csv {
         let columns = sources.schema.columns.as_ref();
-        let number = || sources.schema.label.map(|number| number.to_string());
+        let numbers = || sources.schema.labels.iter().map(usize::to_string).collect();
         config.set("data", "header", columns.is_some())?;
-        if let Some(label) = columns.map(|columns| columns.label.clone()).or_else(number) {
-            config.set("data", "label", label)?;
+        match &columns.map_or_else(numbers, |columns| columns.labels.clone())[..] {
+            [] => {}
+            [label] => config.set("data", "label", label.as_str())?,
+            labels => config.set("data", "label", labels.to_vec())?,
         }
     }
     config.set("model", "name", run.name.as_str())?;
     config.set("model", "input", run.model.input()?.into_iter().map(size).collect::<Vec<i64>>())?;
-    let width = if run.model.task() == Task::Tokens { "vocabulary" } else { "classes" };
+    if let Some(hidden) = run.model.choices().iter().find(|choice| choice.name == "hidden") {
+        // What follows from the input here may follow otherwise elsewhere.
+        let text = format!("hidden = {}", hidden.value);
+        let widths: Option<Value> = text.parse::<Table>().ok().and_then(|mut table| table.remove("hidden"));
+        widths.map_or(Ok(()), |widths| config.set("model", "hidden", widths))?;
+    }
+    let width = match run.model.task() {
+        Task::Tokens => "vocabulary",
+        Task::Values => "outputs",
+        Task::Classes | Task::Masks | Task::PixelClasses => "classes",
+    };
+    if run.model.task() == Task::Values {
+        config.set("train", "task", REGRESSION)?;
+    }
     config.set("model", width, size(run.model.classes()))?;
-    config.set("memory", "threads", size(run.all_threads()?))?;
+    // A share of the cores is of so many processes as there are now.
+    if !run.crew.has_share_of_cores(&run.config) {
+        config.set("memory", "threads", size(run.all_threads()?))?;
+    }
     // What nobody said is one replica's, and others may have more lanes when the run goes on.
     if let Some(budget) = run.request.budget.filter(|_| run.crew.lanes == 1) {
         config.set_count("memory", "budget", budget)?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use memfit::exec::{Device, Executor};
-use memfit::fixes::{plan_or_fixes, plan_together_or_fixes};
+use memfit::fixes::{plan_or_fixes_among, plan_together_or_fixes_among};
 use memfit::plan::{Member, Target, plan_together};
 use memfit::{AnyExecutor, Plan, PlanError, Subject};
 
@@ -121,7 +121,9 @@ fn plan_group(
         }
         if let Some(budget) = run.budget_now() {
             // What does not even fit alone is refused with what would.
-            let alone = plan_or_fixes(subject, &survey, Some(budget), &mut |c| progress(Progress::Trying(c)));
+            let ladders = || planning::ladders(run);
+            let trying = &mut |c: &_| progress(Progress::Trying(c));
+            let alone = plan_or_fixes_among(subject, &survey, Some(budget), &ladders, trying);
             run.named(alone.map_err(|e| planning::explain(e, run.tight_room().as_ref())))?;
         }
         surveys.push(survey);
@@ -144,7 +146,9 @@ fn plan_group(
     }
     let (members, room) = (members(), left());
     let most = most(room.as_ref());
-    let together = plan_together_or_fixes(&subjects, &members, most, &mut |c| progress(Progress::Trying(c)));
+    let ladders = |i: usize| planning::ladders(runs[i]);
+    let trying = &mut |c: &_| progress(Progress::Trying(c));
+    let together = plan_together_or_fixes_among(&subjects, &members, most, &ladders, trying);
     // The smaller of both is what did not suffice.
     let tight = || room.filter(|room| most == Some(room.bytes)).map(|room| room.with_lack(lack()));
     let together = together.map_err(|e| planning::explain(e, tight().as_ref()))?;

@@ -140,6 +140,8 @@ mod tests {
             accuracy: Some(0.975),
             top5: None,
             mean_iou: Some(0.9),
+            root_mean_squared_error: None,
+            r2: None,
             mean_absolute_error: None,
             metrics: Default::default(),
             heads: Default::default(),

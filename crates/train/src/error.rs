@@ -78,6 +78,16 @@ pub enum TrainError {
         /// Numbers that the labels need.
         expected: usize,
     },
+    /// Units that are not one for each number of a head.
+    #[error("head \"{head}\" has {units} units, and gives {elements} numbers for a sample")]
+    Units {
+        /// The head.
+        head: String,
+        /// Those that were given.
+        units: usize,
+        /// Numbers of a row of its output.
+        elements: usize,
+    },
     /// A head that is not of the planned model.
     #[error(
         "head \"{head}\" cannot be evaluated by {loss:?}: the model gives {output}, and its labels are {}",

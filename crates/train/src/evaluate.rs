@@ -15,6 +15,7 @@ use memfit_plan::Phase;
 use crate::error::{Result, TrainError};
 use crate::fit::Flow;
 use crate::metrics::{LabelKind, Metric, Monitor, Scores, Tally};
+use crate::row_sums::{Fold, RowSums};
 use crate::session::{Session, views};
 use rounds::Rounds;
 
@@ -45,7 +46,7 @@ pub struct EvaluationResult {
 /// # use memfit_transform::Training;
 /// #
 /// # let cpu = CpuExecutor::new(1)?;
-/// # let model = Mlp { sizes: vec![4, 8, 3] };
+/// # let model = Mlp::new(4, &[8], 3);
 /// # let training = Training::new(Optimizer::adam().update);
 /// # let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
 /// # let mut session = Session::new(cpu, plan, 1)?;
@@ -95,12 +96,15 @@ struct OutputReader {
 /// How the outputs of a head are read.
 struct HeadReader {
     info: HeadInfo,
-    /// Extent of the last axis of its output.
+    /// Elements of a row of its output, and the extent of their last axis.
+    elements: usize,
     width: usize,
     /// What it is compared by: its own output, or the losses of its rows.
     output: RowBytes,
     /// Of its own metrics, in their order.
     metrics: Vec<RowBytes>,
+    /// How many numbers a row has.
+    numbers: usize,
 }
 
 /// Where the rows of an output lie in the room.
@@ -120,19 +124,6 @@ impl RowBytes {
 struct Sums {
     tallies: Vec<Tally>,
     rows: RowSums,
-}
-
-/// What rows add up to, one after the other.
-struct RowSums {
-    numbers: Vec<f64>,
-    count: u64,
-}
-
-impl RowSums {
-    fn add(&mut self, row: &[f64]) {
-        self.numbers.iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
-        self.count += 1;
-    }
 }
 
 /// What a replica has of a data set, a batch a round.
@@ -216,18 +207,21 @@ impl OutputReader {
             let compared = if info.loss == Loss::Custom { info.loss_output() } else { info.output.clone() };
             let output = place(compared)?;
             let metrics = info.metrics.iter().map(|m| place(info.metric_output(m))).collect::<Result<_>>()?;
-            let width = ty.shape.last().copied().unwrap_or(1);
-            readers.push(HeadReader { info: info.clone(), width, output, metrics });
+            let of_row = ty.shape.get(1..).unwrap_or_default();
+            let (elements, width) = (of_row.iter().product(), of_row.last().copied().unwrap_or(1));
+            let mut reader = HeadReader { info: info.clone(), elements, width, output, metrics, numbers: 0 };
+            reader.numbers = reader.folds().len();
+            readers.push(reader);
         }
         let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
         let room = room(pool, end, &format!("the {} of one micro-batch", names.join(" and ")))?;
-        let numbers = vec![0.0; readers.iter().map(|head| head.numbers(&head.tally())).sum()];
+        let numbers = vec![0.0; readers.iter().map(|head| head.numbers).sum()];
         Ok(OutputReader { heads: readers, outputs, room, numbers })
     }
 
     fn begin(&self) -> Sums {
         let tallies = self.heads.iter().map(HeadReader::tally).collect();
-        Sums { tallies, rows: RowSums { numbers: vec![0.0; self.numbers.len()], count: 0 } }
+        Sums { tallies, rows: RowSums::new(self.heads.iter().flat_map(HeadReader::folds).collect()) }
     }
 
     /// All of the loader's epoch, unless it is stopped.
@@ -334,7 +328,7 @@ impl OutputReader {
             for (i, row) in rows.enumerate() {
                 let mut rest = &mut numbers[..];
                 for (head, tally) in heads.iter().zip(&mut *tallies) {
-                    let (own, behind) = rest.split_at_mut(head.numbers(tally));
+                    let (own, behind) = rest.split_at_mut(head.numbers);
                     head.add(head.labels(example, row)?, i, room, tally, own)?;
                     rest = behind;
                 }
@@ -348,10 +342,10 @@ impl OutputReader {
     fn scores(&self, sums: &Sums) -> Option<Scores> {
         let (mut all, mut loss, mut numbers) = (BTreeMap::new(), 0.0, &sums.rows.numbers[..]);
         for (head, tally) in self.heads.iter().zip(&sums.tallies) {
-            let (own, behind) = numbers.split_at(head.numbers(tally));
-            let (own, metrics) = own.split_at(tally.numbers());
+            let (own, behind) = numbers.split_at(head.numbers);
+            let (own, metrics) = own.split_at(own.len() - head.metrics.len());
             numbers = behind;
-            let mut scores = tally.scores(own)?;
+            let mut scores = tally.scores(own, sums.rows.count)?;
             let means = metrics.iter().map(|sum| sum / sums.rows.count as f64);
             scores.metrics = head.info.metrics.iter().cloned().zip(means).collect();
             loss += f64::from(head.info.weight) * scores.loss;
@@ -372,6 +366,8 @@ impl OutputReader {
             top5: None,
             mean_iou: None,
             mean_absolute_error: None,
+            root_mean_squared_error: None,
+            r2: None,
             metrics: BTreeMap::new(),
             heads: all,
         })
@@ -380,12 +376,14 @@ impl OutputReader {
 
 impl HeadReader {
     fn tally(&self) -> Tally {
-        Tally::new(self.info.loss, self.width)
+        Tally::new(self.info.loss, self.info.units.clone(), self.elements, self.width)
     }
 
-    /// How many numbers a row has: those of its tally, and its own metrics.
-    fn numbers(&self, tally: &Tally) -> usize {
-        tally.numbers() + self.metrics.len()
+    /// The numbers that a row has: those of its tally, and its own metrics.
+    fn folds(&self) -> Vec<Fold> {
+        let mut folds = self.tally().folds();
+        folds.resize(folds.len() + self.metrics.len(), Fold::Sum);
+        folds
     }
 
     /// The labels of a row; none where the graph alone knows them.
@@ -398,7 +396,7 @@ impl HeadReader {
 
     /// Counts what the model gives for the i-th row of a micro-batch; `numbers` become those of the row.
     fn add(&self, labels: &[u8], i: usize, room: &[u8], tally: &mut Tally, numbers: &mut [f64]) -> Result<()> {
-        let (own, metrics) = numbers.split_at_mut(tally.numbers());
+        let (own, metrics) = numbers.split_at_mut(self.numbers - self.metrics.len());
         tally.add(self.output.of(room, i), labels, own)?;
         for (metric, number) in self.metrics.iter().zip(metrics) {
             *number = metric.of(room, i).iter().map(|&x| f64::from(x)).sum();
@@ -445,11 +443,13 @@ fn check_head<'a, E: Executor>(session: &'a Session<E>, head: &HeadInfo) -> Resu
         (Loss::SparseCrossEntropy { .. }, Some(label)) => {
             label.dtype == DType::I32 && label.shape.rank() + 1 == output.shape.rank()
         }
-        (Loss::CrossEntropy { .. } | Loss::BinaryCrossEntropy | Loss::MeanSquaredError, Some(label)) => {
-            *label == *output
-        }
+        (_, Some(label)) => *label == *output,
         (_, None) => false,
     };
+    let elements: usize = output.shape.get(1..).unwrap_or_default().iter().product();
+    if !head.units.is_empty() && head.units.len() != elements {
+        return Err(TrainError::Units { head: head.name.clone(), units: head.units.len(), elements });
+    }
     if fits && (head.loss == Loss::Custom || output.dtype == DType::F32) {
         return Ok(output);
     }

@@ -19,8 +19,9 @@ use crate::fit::Event;
 use crate::metrics::{Metric, Scores};
 use crate::run_dir::{EVENTS, HISTORY};
 
-/// Columns of the table behind `kind`, `step` and `epoch`; the last ones are those of [`Metric::ALL`].
-pub const COLUMNS: [&str; 13] = [
+/// Columns of the table behind `kind`, `step` and `epoch`; the last ones are those of [`Metric::ALL`]. Tables of runs that
+/// predict no numbers end before the root mean squared error.
+pub const COLUMNS: [&str; 15] = [
     "loss",
     "learning_rate",
     "samples_per_s",
@@ -33,8 +34,14 @@ pub const COLUMNS: [&str; 13] = [
     "test_top5",
     "test_mean_iou",
     "test_perplexity",
-    "test_mean_absolute_error",
+    "test_mae",
+    "test_rmse",
+    "test_r2",
 ];
+/// How many of them a table has of a run that predicts no numbers, ...
+const WITHOUT_VALUES: usize = 13;
+/// ... and what the last of these was called before there were others.
+const LAST_WITHOUT_VALUES: &str = "test_mean_absolute_error";
 /// Where the test set's begin.
 const TEST: usize = COLUMNS.len() - Metric::ALL.len();
 /// No file of ours has more bytes.
@@ -98,20 +105,21 @@ impl Row {
         self.values[COLUMNS.iter().position(|c| *c == column)?]
     }
 
-    fn to_line(&self) -> String {
+    /// Of a table of so many columns.
+    fn to_line(&self, columns: usize) -> String {
         let mut line = format!("{},{},{}", self.kind.name(), self.step, self.epoch);
-        for value in &self.values {
+        for value in &self.values[..columns] {
             line += &value.map_or(",".into(), |v| format!(",{v}"));
         }
         line + "\n"
     }
 
-    fn from_line(line: &str) -> Option<Row> {
+    fn from_line(line: &str, columns: usize) -> Option<Row> {
         let mut cells = line.split(',');
         let name = cells.next()?;
         let kind = RowKind::ALL.into_iter().find(|k| k.name() == name)?;
         let mut row = Row::new(kind, cells.next()?.parse().ok()?, cells.next()?.parse().ok()?);
-        for value in &mut row.values {
+        for value in &mut row.values[..columns] {
             let cell = cells.next()?;
             *value = if cell.is_empty() { None } else { Some(cell.parse().ok()?) };
         }
@@ -141,17 +149,15 @@ pub fn read(folder: &Path) -> io::Result<Vec<Row>> {
         text => text?,
     };
     let bad = |number: usize| foreign_line(number, "history");
-    if !text.starts_with(&header()) {
-        return if header().starts_with(&text) { Ok(Vec::new()) } else { Err(bad(1)) };
-    }
+    let known = [WITHOUT_VALUES, COLUMNS.len()];
+    let Some(columns) = known.into_iter().find(|columns| text.starts_with(&header(*columns))) else {
+        let is_cut_off = known.into_iter().any(|columns| header(columns).starts_with(&text));
+        return if is_cut_off { Ok(Vec::new()) } else { Err(bad(1)) };
+    };
+    let whole_row = |line: &str| Row::from_line(line.strip_suffix('\n')?, columns);
     let rows: Vec<Option<Row>> = text.split_inclusive('\n').skip(1).map(whole_row).collect();
     let end = rows.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     rows.into_iter().take(end).enumerate().map(|(i, row)| row.ok_or_else(|| bad(i + 2))).collect()
-}
-
-/// The row of a line, if that came to its end.
-fn whole_row(line: &str) -> Option<Row> {
-    Row::from_line(line.strip_suffix('\n')?)
 }
 
 fn foreign_line(number: usize, of: &str) -> io::Error {
@@ -159,8 +165,13 @@ fn foreign_line(number: usize, of: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
-fn header() -> String {
-    format!("kind,step,epoch,{}\n", COLUMNS.join(","))
+/// Of a table of so many columns.
+fn header(columns: usize) -> String {
+    let mut names = COLUMNS[..columns].to_vec();
+    if columns == WITHOUT_VALUES {
+        names[columns - 1] = LAST_WITHOUT_VALUES;
+    }
+    format!("kind,step,epoch,{}\n", names.join(","))
 }
 
 /// Whether a step is kept that is the so-manieth.
@@ -173,6 +184,8 @@ pub fn is_kept(step: u32) -> bool {
 /// Both files of a run, open to be written.
 pub(crate) struct History {
     table: Journal,
+    /// Of the table.
+    columns: usize,
     events: Journal,
     batch: usize,
     peak_bytes: u64,
@@ -189,21 +202,24 @@ struct Journal {
 pub(crate) type Failed = (PathBuf, io::Error);
 
 impl History {
-    /// Goes on behind what is there of the first so many steps, and takes back what is beyond.
+    /// Goes on behind what is there of the first so many steps, and takes back what is beyond. A run that predicts numbers has
+    /// columns for their errors.
     pub fn open(
         folder: &Path,
+        has_values: bool,
         step: u32,
         progress: &Progress,
         batch: usize,
         peak_bytes: u64,
     ) -> Result<History, Failed> {
         let rows = read(folder).map_err(|e| (folder.join(HISTORY), e))?;
-        let kept: String = rows.iter().filter(|r| r.is_before(step, progress)).map(Row::to_line).collect();
-        let table = Journal::open(folder.join(HISTORY), &(header() + &kept))?;
+        let columns = if has_values { COLUMNS.len() } else { WITHOUT_VALUES };
+        let kept: String = rows.iter().filter(|r| r.is_before(step, progress)).map(|r| r.to_line(columns)).collect();
+        let table = Journal::open(folder.join(HISTORY), &(header(columns) + &kept))?;
         let path = folder.join(EVENTS);
         let kept = events_before(&path, step, progress).map_err(|e| (path.clone(), e))?;
         let events = Journal::open(path, &kept)?;
-        Ok(History { table, events, batch, peak_bytes, flushed: Instant::now() })
+        Ok(History { table, columns, events, batch, peak_bytes, flushed: Instant::now() })
     }
 
     /// Writes down what happened; `step` is how many steps there were.
@@ -244,7 +260,7 @@ impl History {
             Event::Stopped(_) | Event::Waiting | Event::Evaluating { .. } => return Ok(()),
         };
         if let Some(row) = &row {
-            self.table.add(&row.to_line())?;
+            self.table.add(&row.to_line(self.columns))?;
         }
         self.events.add(&line(data, step, epoch))?;
         if self.flushed.elapsed() > SEEN { self.flush() } else { Ok(()) }
@@ -361,14 +377,17 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let row = Row::new(RowKind::Step, 1, 1);
         let check = |rest: &str, expected: Option<usize>| {
-            std::fs::write(folder.join(HISTORY), header() + &row.to_line() + rest).unwrap();
-            assert_eq!(read(&folder).ok().map(|rows| rows.len()), expected, "{rest:?}");
+            for columns in [WITHOUT_VALUES, COLUMNS.len()] {
+                let rest = rest.replace("ROW", row.to_line(columns).trim_end());
+                std::fs::write(folder.join(HISTORY), header(columns) + &row.to_line(columns) + &rest).unwrap();
+                assert_eq!(read(&folder).ok().map(|rows| rows.len()), expected, "{rest:?}");
+            }
         };
         check("", Some(1));
         check("step,2", Some(1));
         check("\0\0\0\n\0\0", Some(1));
-        check(&("\0\n".to_string() + &row.to_line()), None);
-        check(row.to_line().trim_end(), Some(1));
+        check("\0\nROW\n", None);
+        check("ROW", Some(1));
         std::fs::remove_dir_all(folder).unwrap();
     }
 
@@ -377,11 +396,13 @@ mod tests {
         let mut row = Row::new(RowKind::Step, 7, 2);
         row.values[0] = Some(shortest(0.1));
         row.values[12] = Some(1e-300);
-        assert_eq!(Row::from_line(row.to_line().trim_end()), Some(row.clone()));
-        assert!(row.to_line().starts_with("step,7,2,0.1,,"));
+        for columns in [WITHOUT_VALUES, COLUMNS.len()] {
+            assert_eq!(Row::from_line(row.to_line(columns).trim_end(), columns), Some(row.clone()));
+            assert!(row.to_line(columns).starts_with("step,7,2,0.1,,"));
+        }
         for bad in ["", "step", "step,7,2", "stop,7,2,,,,,,,,,,,,,", "step,x,2,,,,,,,,,,,,,", "step,7,2,,,,,,,,,,,,,,"]
         {
-            assert_eq!(Row::from_line(bad), None, "{bad}");
+            assert_eq!(Row::from_line(bad, WITHOUT_VALUES), None, "{bad}");
         }
     }
 }

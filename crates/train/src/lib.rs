@@ -14,10 +14,12 @@ pub mod history;
 mod metrics;
 mod programs;
 mod range_test;
+mod row_sums;
 pub mod run_dir;
 mod schedule;
 mod session;
 mod turns;
+mod value_errors;
 
 pub use checkpoint::{Checkpoint, Evaluation, FileSum, Progress};
 pub use error::{BadValue, Recovery, Result, TrainError};

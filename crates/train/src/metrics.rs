@@ -1,12 +1,14 @@
-//! Metrics: loss, accuracy, top-5, mean IoU, perplexity and absolute error, counted on the host from what a model says
+//! Metrics: loss, accuracy, top-5, mean IoU, perplexity, and the errors of predicted numbers, counted on the host from what a model says
 //! and its labels. Counts are exact, and what is no count is f64, made of each row by itself. It never runs a model.
 
 use std::collections::BTreeMap;
 
-use memfit_nn::Loss;
+use memfit_nn::{Loss, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, TrainError};
+use crate::row_sums::Fold;
+use crate::value_errors::ValueErrors;
 
 /// What the labels of a head are, which decides the metrics that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +33,9 @@ impl LabelKind {
         match loss {
             Loss::SparseCrossEntropy { .. } | Loss::CrossEntropy { .. } => LabelKind::Classes,
             Loss::BinaryCrossEntropy => LabelKind::Masks,
-            Loss::MeanSquaredError => LabelKind::Values,
+            Loss::MeanSquaredError | Loss::MeanAbsoluteError | Loss::Huber { .. } | Loss::LogCosh | Loss::Poisson => {
+                LabelKind::Values
+            }
             Loss::Custom => LabelKind::Custom,
         }
     }
@@ -52,13 +56,28 @@ pub enum Metric {
     /// e to the loss, of classes.
     Perplexity,
     /// The mean absolute error, of values.
+    #[serde(rename = "mae", alias = "mean_absolute_error")]
     MeanAbsoluteError,
+    /// The root of the mean squared error, of values; of several targets, the mean of theirs.
+    #[serde(rename = "rmse")]
+    RootMeanSquaredError,
+    /// The share of the spread of values that is predicted: 1 is all of it, 0 no more than their mean says, and less than 0
+    /// worse than that. Of several targets, the mean of theirs.
+    R2,
 }
 
 impl Metric {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Metric; 6] =
-        [Metric::Loss, Metric::Accuracy, Metric::Top5, Metric::MeanIou, Metric::Perplexity, Metric::MeanAbsoluteError];
+    pub const ALL: [Metric; 8] = [
+        Metric::Loss,
+        Metric::Accuracy,
+        Metric::Top5,
+        Metric::MeanIou,
+        Metric::Perplexity,
+        Metric::MeanAbsoluteError,
+        Metric::RootMeanSquaredError,
+        Metric::R2,
+    ];
 
     /// As in JSON and run files.
     pub const fn name(self) -> &'static str {
@@ -68,7 +87,19 @@ impl Metric {
             Metric::Top5 => "top5",
             Metric::MeanIou => "mean_iou",
             Metric::Perplexity => "perplexity",
-            Metric::MeanAbsoluteError => "mean_absolute_error",
+            Metric::MeanAbsoluteError => "mae",
+            Metric::RootMeanSquaredError => "rmse",
+            Metric::R2 => "r2",
+        }
+    }
+
+    /// The metric of this name, or of the longer one that others have for it.
+    pub fn from_name(name: &str) -> Option<Metric> {
+        match name {
+            "mean_absolute_error" => Some(Metric::MeanAbsoluteError),
+            "root_mean_squared_error" => Some(Metric::RootMeanSquaredError),
+            "r2_score" => Some(Metric::R2),
+            name => Metric::ALL.into_iter().find(|metric| metric.name() == name),
         }
     }
 
@@ -82,8 +113,10 @@ impl Metric {
     /// ```
     pub fn improves(self, new: f64, old: f64, by: f64) -> bool {
         match self {
-            Metric::Loss | Metric::Perplexity | Metric::MeanAbsoluteError => new < old - by,
-            Metric::Accuracy | Metric::Top5 | Metric::MeanIou => new > old + by,
+            Metric::Loss | Metric::Perplexity | Metric::MeanAbsoluteError | Metric::RootMeanSquaredError => {
+                new < old - by
+            }
+            Metric::Accuracy | Metric::Top5 | Metric::MeanIou | Metric::R2 => new > old + by,
         }
     }
 
@@ -137,8 +170,14 @@ pub struct Scores {
     /// Over the classes (of masks: foreground and background) that are among the labels or the predictions.
     pub mean_iou: Option<f64>,
     /// Of values.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "mae", alias = "mean_absolute_error", default, skip_serializing_if = "Option::is_none")]
     pub mean_absolute_error: Option<f64>,
+    /// Of values that are targets: no more than 256 numbers for a sample.
+    #[serde(rename = "rmse", default, skip_serializing_if = "Option::is_none")]
+    pub root_mean_squared_error: Option<f64>,
+    /// The same, where there are two samples at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub r2: Option<f64>,
     /// Means of the model's own metrics.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
@@ -157,6 +196,8 @@ impl Scores {
             Metric::MeanIou => self.mean_iou,
             Metric::Perplexity => self.perplexity(),
             Metric::MeanAbsoluteError => self.mean_absolute_error,
+            Metric::RootMeanSquaredError => self.root_mean_squared_error,
+            Metric::R2 => self.r2,
         }
     }
 
@@ -188,6 +229,8 @@ pub(crate) struct Tally {
     loss: Loss,
     /// Of masks, background and foreground.
     classes: usize,
+    /// Of values.
+    values: Option<ValueErrors>,
     /// Labels, those that are right, those in the top five; then those of each class.
     counts: Vec<u64>,
 }
@@ -201,14 +244,17 @@ const IN_TOP5: usize = 2;
 const OVERLAPS: usize = 3;
 
 impl Tally {
-    /// `width` is the extent of the last axis of the output: the classes, where it has some.
-    pub fn new(loss: Loss, width: usize) -> Tally {
-        let classes = match LabelKind::of(loss) {
+    /// Of rows of so many elements, of which `width` is the extent of the last axis: the classes, where it has some. Values
+    /// may have units.
+    pub fn new(loss: Loss, units: Vec<Unit>, elements: usize, width: usize) -> Tally {
+        let labels = LabelKind::of(loss);
+        let values = (labels == LabelKind::Values).then(|| ValueErrors::new(loss, units, elements, width));
+        let classes = match labels {
             LabelKind::Classes => width,
             LabelKind::Masks => 2,
             LabelKind::Values | LabelKind::Custom | LabelKind::Several => 0,
         };
-        Tally { loss, classes, counts: vec![0; OVERLAPS + classes * OVERLAP] }
+        Tally { loss, classes, values, counts: vec![0; OVERLAPS + classes * OVERLAP] }
     }
 
     /// Whether its scores have this one.
@@ -219,13 +265,14 @@ impl Tally {
             Metric::Accuracy | Metric::MeanIou => matches!(labels, LabelKind::Classes | LabelKind::Masks),
             Metric::Top5 => self.classes > 5,
             Metric::Perplexity => labels == LabelKind::Classes,
-            Metric::MeanAbsoluteError => labels == LabelKind::Values,
+            Metric::MeanAbsoluteError => self.values.is_some(),
+            Metric::RootMeanSquaredError | Metric::R2 => self.values.as_ref().is_some_and(ValueErrors::has_targets),
         }
     }
 
-    /// How many numbers a row has beside the counts: its loss, and of values the absolute error.
-    pub fn numbers(&self) -> usize {
-        1 + usize::from(self.has(Metric::MeanAbsoluteError))
+    /// The numbers that a row has beside the counts: its loss, and of values the errors.
+    pub fn folds(&self) -> Vec<Fold> {
+        self.values.as_ref().map_or_else(|| vec![Fold::Sum], ValueErrors::folds)
     }
 
     /// All that is counted. Those of several tallies may be added to each other.
@@ -236,6 +283,13 @@ impl Tally {
     /// Counts a row: what the model gives for it, and the bytes of its labels, of which it may have many. Of a loss that only
     /// the graph knows, it gives that. `numbers` become those of this row.
     pub fn add(&mut self, given: &[f32], labels: &[u8], numbers: &mut [f64]) -> Result<()> {
+        if let Some(values) = &self.values {
+            let labels: &[f32] = bytemuck::cast_slice(labels);
+            check_counts(given.len(), labels.len())?;
+            self.counts[COUNT] += given.len() as u64;
+            values.add(given, labels, numbers);
+            return Ok(());
+        }
         numbers[0] = match self.loss {
             Loss::SparseCrossEntropy { smoothing } => {
                 self.add_classes(given, bytemuck::cast_slice(labels), f64::from(smoothing))?
@@ -244,12 +298,12 @@ impl Tally {
                 self.add_distributions(given, bytemuck::cast_slice(labels), f64::from(smoothing))?
             }
             Loss::BinaryCrossEntropy => self.add_masks(given, bytemuck::cast_slice(labels))?,
-            Loss::MeanSquaredError => {
-                let (squared, absolute) = self.add_values(given, bytemuck::cast_slice(labels))?;
-                numbers[1] = absolute;
-                squared
-            }
-            Loss::Custom => {
+            Loss::Custom
+            | Loss::MeanSquaredError
+            | Loss::MeanAbsoluteError
+            | Loss::Huber { .. }
+            | Loss::LogCosh
+            | Loss::Poisson => {
                 self.counts[COUNT] += given.len() as u64;
                 given.iter().map(|&loss| f64::from(loss)).sum()
             }
@@ -313,19 +367,6 @@ impl Tally {
         Ok(loss)
     }
 
-    /// Predicted values with the true ones, element by element; gives squared and absolute errors.
-    fn add_values(&mut self, values: &[f32], labels: &[f32]) -> Result<(f64, f64)> {
-        check_counts(values.len(), labels.len())?;
-        let (mut squared, mut absolute) = (0.0, 0.0);
-        for (&value, &label) in values.iter().zip(labels) {
-            let difference = f64::from(value) - f64::from(label);
-            squared += difference * difference;
-            absolute += difference.abs();
-        }
-        self.counts[COUNT] += values.len() as u64;
-        Ok((squared, absolute))
-    }
-
     fn overlap(&mut self, predicted: usize, labelled: usize) {
         self.counts[COUNT] += 1;
         self.counts[OVERLAPS + predicted * OVERLAP] += 1;
@@ -333,8 +374,8 @@ impl Tally {
         self.counts[OVERLAPS + labelled * OVERLAP + 2] += u64::from(predicted == labelled);
     }
 
-    /// With the sums of the rows' numbers. None of nothing.
-    pub fn scores(&self, sums: &[f64]) -> Option<Scores> {
+    /// With the sums of the numbers of so many rows. None of nothing.
+    pub fn scores(&self, sums: &[f64], rows: u64) -> Option<Scores> {
         let count = (self.counts[COUNT] > 0).then_some(self.counts[COUNT] as f64)?;
         let overlaps = self.counts[OVERLAPS..].as_chunks::<OVERLAP>().0.iter();
         let met = overlaps.filter(|[predicted, labelled, _]| predicted + labelled > 0);
@@ -347,7 +388,9 @@ impl Tally {
             accuracy: share(Metric::Accuracy, self.counts[RIGHT] as f64 / count),
             top5: share(Metric::Top5, self.counts[IN_TOP5] as f64 / count),
             mean_iou: share(Metric::MeanIou, ious.iter().sum::<f64>() / ious.len() as f64),
-            mean_absolute_error: sums.get(1).map(|absolute| absolute / count),
+            mean_absolute_error: self.values.as_ref().map(|_| sums[1] / count),
+            root_mean_squared_error: self.values.as_ref().and_then(|v| v.root_mean_squared_error(sums, rows as f64)),
+            r2: self.values.as_ref().and_then(|v| v.r2(sums, rows as f64)),
             metrics: BTreeMap::new(),
             heads: BTreeMap::new(),
         })
@@ -388,20 +431,21 @@ fn log_sum_exp(row: &[f32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::row_sums::RowSums;
 
     const SPARSE: Loss = Loss::SparseCrossEntropy { smoothing: 0.0 };
 
     /// The scores of some rows, each with so many numbers of the model, and of as many labels as there are for it.
     fn scores<L: bytemuck::Pod>(loss: Loss, width: usize, row: usize, given: &[f32], labels: &[L]) -> Scores {
-        let mut tally = Tally::new(loss, width);
-        let mut sums = vec![0.0; tally.numbers()];
+        let mut tally = Tally::new(loss, Vec::new(), row, width);
+        let mut sums = RowSums::new(tally.folds());
         let of_row = labels.len() * row / given.len();
         for (given, labels) in given.chunks(row).zip(labels.chunks(of_row)) {
-            let mut numbers = [0.0; 2];
+            let mut numbers = vec![0.0; tally.folds().len()];
             tally.add(given, bytemuck::cast_slice(labels), &mut numbers).expect("they fit");
-            sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+            sums.add(&numbers);
         }
-        tally.scores(&sums).expect("there are some")
+        tally.scores(&sums.numbers, sums.count).expect("there are some")
     }
 
     fn classes(width: usize, logits: &[f32], labels: &[i32]) -> Scores {
@@ -458,13 +502,13 @@ mod tests {
                 tally.add(&logits[row * 6..][..6], label, &mut [0.0]).expect("they fit");
             });
         };
-        let [mut whole, mut first, mut second] = [0; 3].map(|_| Tally::new(SPARSE, 6));
+        let [mut whole, mut first, mut second] = [0; 3].map(|_| Tally::new(SPARSE, Vec::new(), 6, 6));
         count(0..10, &mut whole);
         count(0..3, &mut first);
         count(3..10, &mut second);
         first.counts_mut().iter_mut().zip(second.counts_mut()).for_each(|(all, more)| *all += *more);
         assert_eq!(first, whole);
-        assert!(whole.scores(&[0.0]).is_some_and(|s| s.count == 10 && s.top5.is_some_and(|top5| top5 > 0.0)));
+        assert!(whole.scores(&[0.0], 10).is_some_and(|s| s.count == 10 && s.top5.is_some_and(|top5| top5 > 0.0)));
     }
 
     #[test]
@@ -481,7 +525,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let mut tally = Tally::new(SPARSE, 3);
+        let mut tally = Tally::new(SPARSE, Vec::new(), 3, 3);
         let mut fail = |logits: &[f32], label: i32| {
             let added = tally.add(logits, bytemuck::bytes_of(&label), &mut [0.0]);
             added.expect_err("it does not fit").to_string()
@@ -489,7 +533,7 @@ mod tests {
         assert!(fail(&[0.0; 3], 3).contains("label 3 is outside of 0..3"));
         assert!(fail(&[0.0; 3], -1).contains("label -1 is outside of 0..3"));
         assert!(fail(&[0.0; 4], 0).contains("4 logits"));
-        assert_eq!(tally.scores(&[0.0]), None);
+        assert_eq!(tally.scores(&[0.0], 0), None);
     }
 
     #[test]
@@ -500,6 +544,14 @@ mod tests {
         scores.loss = f64::INFINITY;
         let json = serde_json::to_string(&scores).expect("plain data");
         assert!(serde_json::from_str::<Scores>(&json).expect("plain data").loss.is_nan());
+    }
+
+    #[test]
+    fn metrics_are_known_by_their_names_and_by_those_that_they_had() {
+        assert!(Metric::ALL.into_iter().all(|metric| Metric::from_name(metric.name()) == Some(metric)));
+        assert_eq!(Metric::from_name("mean_absolute_error"), Some(Metric::MeanAbsoluteError));
+        assert_eq!(serde_json::from_str("\"mean_absolute_error\"").ok(), Some(Metric::MeanAbsoluteError));
+        assert!(Metric::R2.improves(0.9, 0.8, 0.0) && Metric::MeanAbsoluteError.improves(0.1, 0.2, 0.0));
     }
 
     #[test]
@@ -525,6 +577,7 @@ mod tests {
     fn values_have_a_squared_and_an_absolute_error_and_no_accuracy() {
         let scores = scores(Loss::MeanSquaredError, 1, 1, &[1.0, 5.0], &[0f32, 2.0]);
         assert!(close(scores.loss, 5.0) && has(scores.mean_absolute_error, 2.0), "{scores:?}");
+        assert!(has(scores.root_mean_squared_error, 5f64.sqrt()) && has(scores.r2, -4.0), "{scores:?}");
         assert_eq!((scores.accuracy, scores.mean_iou, scores.perplexity(), scores.count), (None, None, None, 2));
     }
 }

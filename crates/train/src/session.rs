@@ -27,7 +27,7 @@ use crate::turns::{Ticket, Turn};
 /// use memfit_transform::Training;
 ///
 /// let cpu = CpuExecutor::new(1)?;
-/// let model = Mlp { sizes: vec![4, 8, 3] };
+/// let model = Mlp::new(4, &[8], 3);
 /// let training = Training::new(Optimizer::adam().update);
 /// let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
 /// let mut session = Session::new(cpu, plan, 1)?;
@@ -120,7 +120,7 @@ impl<E: Executor> Session<E> {
     ///
     /// // One replica of so many, which share batches of 8 in 4 lanes.
     /// fn train(count: usize, wire: ThreadWire) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
-    ///     let (model, training) = (Mlp { sizes: vec![4, 8, 3] }, Training::new(Optimizer::adam().update));
+    ///     let (model, training) = (Mlp::new(4, &[8], 3), Training::new(Optimizer::adam().update));
     ///     let replica = Replica { lanes: 4, count, rank: memfit_exec::Wire::rank(&wire) };
     ///     let request = Request { exchange: Exchange { replica, ..Exchange::ALONE }, ..Request::new(8) };
     ///     let cpu = CpuExecutor::new(1)?;
@@ -324,7 +324,7 @@ impl<E: Executor> Session<E> {
     /// # use memfit_transform::Training;
     /// #
     /// # let cpu = CpuExecutor::new(1)?;
-    /// # let model = Mlp { sizes: vec![4, 8, 3] };
+    /// # let model = Mlp::new(4, &[8], 3);
     /// # let training = Training::new(Optimizer::adam().update);
     /// # let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
     /// # let mut session = Session::new(cpu, plan, 1)?;

@@ -48,7 +48,7 @@ fn child(folder: &Path, stop_at: Option<u32>) -> Result<()> {
     let (run, mut session, progress) = match RunDir::resume(folder, CheckpointKind::Last) {
         Ok((run, saved)) => (run, Session::resume(cpu(), &saved)?, saved.checkpoint.progress),
         Err(TrainError::NoRun { .. }) => {
-            let model = Mlp { sizes: vec![64, 96, 10] };
+            let model = Mlp::new(64, &[96], 10);
             let plan = plan(&model, &training(), 8, None);
             (RunDir::create(folder, &plan, &Default::default())?, Session::new(cpu(), plan, 7)?, Progress::default())
         }

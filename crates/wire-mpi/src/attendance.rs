@@ -1,4 +1,4 @@
-//! Who of the replicas waits, and who is missing, as they say themselves. Plain data: it sends and hears nothing.
+//! Who of the replicas waits or works, and who is missing, as they say themselves. Plain data: it sends and hears nothing.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ pub(crate) struct Attendance {
 
 #[derive(Clone, Copy)]
 struct Heard {
-    round: u64,
+    /// The last one that it was in, if any.
+    round: Option<u64>,
     at: Instant,
 }
 
@@ -22,14 +23,21 @@ impl Attendance {
     /// A replica says that it waits in this round.
     pub fn waits(&mut self, rank: usize, round: u64, at: Instant) {
         if let Some(heard) = self.heard.get_mut(rank) {
-            *heard = Some(Heard { round, at });
+            *heard = Some(Heard { round: Some(round), at });
+        }
+    }
+
+    /// A replica says that it does something else, and will come.
+    pub fn works(&mut self, rank: usize, at: Instant) {
+        if let Some(heard) = self.heard.get_mut(rank) {
+            *heard = Some(Heard { round: heard.and_then(|heard| heard.round), at });
         }
     }
 
     /// Who has not come to a round. Whoever said lately that it waits is not missing in whatever round it does: it waits for
     /// whoever keeps it, as this replica does.
     pub fn missing(&self, round: u64, now: Instant, lately: Duration) -> Vec<usize> {
-        let here = |heard: &Heard| heard.round >= round || now.saturating_duration_since(heard.at) <= lately;
+        let here = |heard: &Heard| heard.round >= Some(round) || now.saturating_duration_since(heard.at) <= lately;
         let is_missing = |rank: &usize| *rank != self.own_rank && !self.heard[*rank].as_ref().is_some_and(here);
         (0..self.heard.len()).filter(is_missing).collect()
     }
@@ -76,9 +84,22 @@ mod tests {
     }
 
     #[test]
+    fn whoever_works_is_not_missing_as_long_as_it_says_so() {
+        let now = Instant::now() + Duration::from_secs(1000);
+        let mut attendance = Attendance::new(0, 3);
+        attendance.works(1, now - Duration::from_secs(1));
+        attendance.waits(2, 7, now - Duration::from_secs(100));
+        attendance.works(2, now - Duration::from_secs(50));
+        assert!(attendance.missing(7, now, LATELY).is_empty());
+        assert_eq!(attendance.missing(7, now, Duration::ZERO), [1]);
+        assert_eq!(attendance.missing(8, now, LATELY), [2]);
+    }
+
+    #[test]
     fn a_rank_that_does_not_exist_is_not_heard() {
         let mut attendance = Attendance::new(1, 2);
         attendance.waits(9, 7, Instant::now());
+        attendance.works(9, Instant::now());
         assert_eq!(attendance.missing(7, Instant::now(), LATELY), [0]);
     }
 

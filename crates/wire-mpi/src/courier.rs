@@ -32,6 +32,8 @@ pub(crate) struct Courier {
     pub desk: Arc<Desk>,
     pub shared: Arc<Shared>,
     pub stall: Duration,
+    /// How long others are waited for that are there. Where that is longer, this one answers whoever waits, while it has no round.
+    pub patience: Duration,
     /// Rounds.
     pub completed: u64,
 }
@@ -47,7 +49,7 @@ impl Courier {
     pub fn run(mut self) {
         sleep_precisely();
         loop {
-            let ended = match self.desk.next() {
+            let ended = match self.next_task() {
                 Task::Do(slot, Job::Move(round), mut room) => {
                     self.move_round(&round, &mut room);
                     self.desk.done(slot, room);
@@ -58,6 +60,17 @@ impl Courier {
             };
             if let Err(why) = ended {
                 return self.go(why);
+            }
+        }
+    }
+
+    /// Until there is one, answers whoever waits for this process.
+    fn next_task(&mut self) -> Task {
+        let idle = (self.patience > self.stall).then(|| between_words(self.stall) / 4);
+        loop {
+            match self.desk.next(idle) {
+                Some(task) => return task,
+                None => self.answer(),
             }
         }
     }
@@ -93,7 +106,7 @@ impl Courier {
     }
 
     fn next_piece(&mut self) -> Result<Held, WireError> {
-        match self.desk.next() {
+        match self.next_task() {
             Task::Do(slot, Job::AddUp(portion), room) => Ok(Held { slot, portion, room }),
             Task::Do(_, Job::Move(_), _) => self.fail(WireError::Failed("a sum was broken off".into())),
             Task::Go(why) => Err(why),
@@ -204,7 +217,7 @@ impl Courier {
             if waited >= self.stall {
                 // Somebody may have found out earlier, and who it is.
                 self.concerns(number)?;
-                return Err(self.stalled(number, waited));
+                self.check_attendance(number, waited)?;
             }
             if !done && waited >= next_word {
                 self.post.say(scope, word, &mut said);
@@ -228,20 +241,35 @@ impl Courier {
         let mut somebody = false;
         let desk = &self.desk;
         self.post.hear(|rank, round| {
-            somebody = true;
-            desk.with_attendance(|attendance| attendance.waits(rank, round, Instant::now()));
+            somebody |= round.is_some();
+            desk.with_attendance(|attendance| match round {
+                Some(round) => attendance.waits(rank, round, Instant::now()),
+                None => attendance.works(rank, Instant::now()),
+            });
         })?;
         Ok(somebody)
     }
 
-    fn stalled(&self, number: u64, waited: Duration) -> WireError {
-        let lately = 2 * between_words(self.stall);
+    /// That nobody is missing; and when patience is over, that nobody works at something else.
+    fn check_attendance(&self, number: u64, waited: Duration) -> Result<(), WireError> {
+        let is_over = waited >= self.patience;
+        let is_patient = self.patience > self.stall;
+        let lately = if is_over && is_patient { Duration::ZERO } else { 2 * between_words(self.stall) };
         let missing = self.desk.with_attendance(|a| a.missing(number, Instant::now(), lately));
-        if missing.is_empty() {
-            let seconds = waited.as_secs();
-            return WireError::Failed(format!("all replicas wait, but an exchange did not end within {seconds} s"));
+        if !missing.is_empty() {
+            return Err(WireError::Stalled { missing, waited });
         }
-        WireError::Stalled { missing, waited }
+        let seconds = waited.as_secs();
+        let stuck = || WireError::Failed(format!("all replicas wait, but an exchange did not end within {seconds} s"));
+        if is_over { Err(stuck()) } else { Ok(()) }
+    }
+
+    /// Tells whoever waits that this process is there.
+    fn answer(&mut self) {
+        // What goes wrong is told with the next round.
+        if self.hear() == Ok(true) {
+            self.say(&Word::Works.encode(self.post.rank()), WireError::Lost { rank: self.post.rank() });
+        }
     }
 
     /// Ends this thread's work without leaving whatever scope it is in.
@@ -263,14 +291,19 @@ impl Courier {
 
     /// Tells all others; returns when they are told, and else never.
     fn tell(&self, why: &WireError) {
-        let word = Word::Goes { completed: self.completed, why: why.clone() }.encode(self.post.rank());
+        let word = Word::Goes { completed: self.completed, why: why.clone() };
+        self.say(&word.encode(self.post.rank()), why.clone());
+    }
+
+    /// Returns when all others have been sent a word, and else never: `why` is then what this wire failed with.
+    fn say(&self, word: &[u8], why: WireError) {
         let told = ferrompi::scope(|scope| {
             let (mut said, since, mut pace) = (Vec::new(), Instant::now(), Pace::new());
-            self.post.say(scope, &word, &mut said);
+            self.post.say(scope, word, &mut said);
             while !self.post.sent(&mut said) {
                 if since.elapsed() >= TELLING {
                     self.shared.is_unwell();
-                    self.desk.end(Err(why.clone()));
+                    self.desk.end(Err(why));
                     sleep_for_ever();
                 }
                 pace.pause(Duration::ZERO);

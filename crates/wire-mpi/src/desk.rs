@@ -130,22 +130,30 @@ impl Desk {
         drop(wait);
     }
 
-    /// What the courier does next.
-    pub fn next(&self) -> Task {
+    /// What the courier does next; nothing for some time, where it is to look at something else meanwhile.
+    pub fn next(&self, idle: Option<Duration>) -> Option<Task> {
         let mut state = self.state();
         loop {
             let slot = state.next;
             match std::mem::replace(&mut state.slots[slot], Slot::Taken) {
                 Slot::Given(job, room) => {
                     state.next = (slot + 1) % ROOMS;
-                    return Task::Do(slot, job, room);
+                    return Some(Task::Do(slot, job, room));
                 }
                 other => state.slots[slot] = other,
             }
             if let Some(why) = state.going.clone() {
-                return Task::Go(why);
+                return Some(Task::Go(why));
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let Some(idle) = idle else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let (woken, waited) = self.changed.wait_timeout(state, idle).unwrap_or_else(PoisonError::into_inner);
+            if waited.timed_out() {
+                return None;
+            }
+            state = woken;
         }
     }
 

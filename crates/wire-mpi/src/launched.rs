@@ -8,6 +8,8 @@ pub struct Launched {
     pub rank: usize,
     /// Among those on the same host.
     pub local_rank: Option<usize>,
+    /// Whether it is known that all are on this host.
+    pub are_all_here: bool,
 }
 
 /// Variables of a launcher: where it says the size, the rank, and the rank on the host.
@@ -15,6 +17,7 @@ struct Variables {
     size: Option<&'static str>,
     rank: &'static str,
     local_rank: Option<&'static str>,
+    local_size: Option<&'static str>,
 }
 
 /// The most particular first: an mpirun may itself run as a step of Slurm. `SLURM_NTASKS` is none of them, since a batch script
@@ -24,12 +27,29 @@ const LAUNCHERS: [Variables; 4] = [
         size: Some("OMPI_COMM_WORLD_SIZE"),
         rank: "OMPI_COMM_WORLD_RANK",
         local_rank: Some("OMPI_COMM_WORLD_LOCAL_RANK"),
+        local_size: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
     },
     // Hydra, which MPICH and Intel's MPI have.
-    Variables { size: Some("PMI_SIZE"), rank: "PMI_RANK", local_rank: Some("MPI_LOCALRANKID") },
-    Variables { size: Some("SLURM_STEP_NUM_TASKS"), rank: "SLURM_PROCID", local_rank: Some("SLURM_LOCALID") },
-    Variables { size: None, rank: "PMIX_RANK", local_rank: None },
+    Variables {
+        size: Some("PMI_SIZE"),
+        rank: "PMI_RANK",
+        local_rank: Some("MPI_LOCALRANKID"),
+        local_size: Some("MPI_LOCALNRANKS"),
+    },
+    Variables {
+        size: Some("SLURM_STEP_NUM_TASKS"),
+        rank: "SLURM_PROCID",
+        local_rank: Some("SLURM_LOCALID"),
+        local_size: None,
+    },
+    Variables { size: None, rank: "PMIX_RANK", local_rank: None, local_size: None },
 ];
+
+/// The variables that say a rank.
+#[cfg(any(feature = "mpi", test))]
+pub(crate) fn rank_variables() -> impl Iterator<Item = &'static str> {
+    LAUNCHERS.iter().map(|launcher| launcher.rank)
+}
 
 /// None where nobody but the user started this process.
 pub fn launched() -> Option<Launched> {
@@ -53,9 +73,9 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
         }
         let rank = number(launcher.rank)?;
         // Hydra says how many are on this host where it does not say which one this is.
-        let only_one = || (number("MPI_LOCALNRANKS") == Some(1)).then_some(0);
-        let local_rank = launcher.local_rank.and_then(number).or_else(only_one);
-        Some(Launched { size, rank, local_rank })
+        let local_size = launcher.local_size.and_then(number);
+        let local_rank = launcher.local_rank.and_then(number).or((local_size == Some(1)).then_some(0));
+        Some(Launched { size, rank, local_rank, are_all_here: size.is_some() && local_size == size })
     })
 }
 
@@ -82,6 +102,19 @@ mod tests {
     }
 
     #[test]
+    fn a_launcher_that_says_how_many_are_here_is_believed() {
+        for (here, are_all_here) in [("4", true), ("2", false)] {
+            let found = read(|name| match name {
+                "PMI_SIZE" => Some("4".into()),
+                "PMI_RANK" => Some("1".into()),
+                "MPI_LOCALNRANKS" => Some(here.into()),
+                _ => None,
+            });
+            assert_eq!(found.map(|l| l.are_all_here), Some(are_all_here));
+        }
+    }
+
+    #[test]
     fn a_shell_and_a_batch_script_are_no_launchers() {
         check(&[], None);
         check(&[("SLURM_NTASKS", "8"), ("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0")], None);
@@ -90,7 +123,7 @@ mod tests {
 
     #[test]
     fn one_process_is_alone_where_that_is_said() {
-        let launched = |size| Launched { size, rank: 0, local_rank: None };
+        let launched = |size| Launched { size, rank: 0, local_rank: None, are_all_here: false };
         assert!(launched(Some(1)).is_alone());
         assert!(!launched(Some(2)).is_alone() && !launched(None).is_alone());
     }

@@ -17,7 +17,11 @@ mod cut;
 #[cfg(any(feature = "mpi", test))]
 mod desk;
 #[cfg(feature = "mpi")]
+mod ending;
+#[cfg(feature = "mpi")]
 mod line;
+#[cfg(feature = "mpi")]
+mod meeting;
 #[cfg(feature = "mpi")]
 mod mpi;
 #[cfg(feature = "mpi")]
@@ -27,12 +31,20 @@ mod portion;
 #[cfg(feature = "mpi")]
 mod post;
 #[cfg(any(feature = "mpi", test))]
+mod roll;
+#[cfg(any(feature = "mpi", test))]
+mod siblings;
+#[cfg(any(feature = "mpi", test))]
 mod wire;
 #[cfg(any(feature = "mpi", test))]
 mod word;
 
+#[cfg(feature = "mpi")]
+pub use ending::Ending;
 pub use launched::{Launched, launched};
 #[cfg(feature = "mpi")]
-pub use mpi::Mpi;
+pub use mpi::{Mpi, NotBegun};
+#[cfg(feature = "mpi")]
+pub use roll::{Claim, End, Settled};
 #[cfg(feature = "mpi")]
 pub use wire::MpiWire;

@@ -2,7 +2,7 @@
 //! for that waits for the thread, and not for ever.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,11 +11,15 @@ use ferrompi::{Communicator, ThreadLevel};
 use memfit_exec::WireError;
 
 use crate::attendance::Attendance;
-use crate::courier::{Courier, sleep_for_ever};
+use crate::courier::Courier;
 use crate::desk::Desk;
+use crate::ending::Ending;
+use crate::launched::launched;
 use crate::line::Line;
-use crate::pace::Pace;
+use crate::meeting::Meetings;
+use crate::pace::{Awake, Pace};
 use crate::post::Post;
+use crate::siblings::{self, COMES, GivesUp, Sibling};
 use crate::wire::{Limits, MpiWire};
 
 /// Bytes of a block that one process sends to another, if nothing else is asked for: so few that what is under way between two
@@ -26,7 +30,13 @@ const BLOCK: usize = 256 << 10;
 const MOST_AT_ONCE: usize = 1 << 20;
 
 /// How much longer than asked for somebody waits for a thread, which keeps to that itself unless a call of MPI keeps it.
-const GRACE: Duration = Duration::from_secs(3);
+pub(crate) const GRACE: Duration = Duration::from_secs(3);
+
+/// How often it is looked at what other processes show.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Waits are cut into these.
+const NAP: Duration = Duration::from_millis(250);
 
 /// How long whoever gives up waits for the others to do so too, so that they have heard why before a launcher ends them.
 const PARTING: Duration = Duration::from_secs(1);
@@ -49,6 +59,40 @@ struct Begun {
     library: String,
 }
 
+/// Why MPI did not begin.
+pub struct NotBegun {
+    pub why: WireError,
+    /// Whether this process tells it, of those on its machine for which it did not begin.
+    pub tells: bool,
+}
+
+impl NotBegun {
+    /// Waits a moment for the others: for the one that tells to have told, or for those that are told to have seen it. As soon as one
+    /// ends a launcher ends all.
+    pub fn leave(&self) {
+        if self.tells {
+            GivesUp::HasTold.show()
+        } else {
+            GivesUp::Leaves.show()
+        }
+        let own = std::process::id();
+        let is_waited_for = |other: &Sibling| other.has_come && other.pid != own && other.gives_up.is_none();
+        let has_told = |other: &Sibling| other.has_come && other.gives_up == Some(GivesUp::HasTold);
+        let mut awake = Awake::new();
+        while awake.time() < GRACE {
+            let all = siblings::siblings();
+            let is_over = match self.tells {
+                true => !all.iter().any(is_waited_for),
+                false => all.iter().any(has_told),
+            };
+            if is_over {
+                return;
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
 /// What all wires of a process share.
 pub(crate) struct Shared {
     pub line: Line,
@@ -62,9 +106,11 @@ pub(crate) struct Shared {
 /// What the thread is asked to do, with whom to answer.
 enum Ask {
     Wire {
-        stall: Duration,
-        chunk: usize,
+        limits: Limits,
         answer: Answer<MpiWire>,
+    },
+    Ending {
+        answer: Answer<Ending>,
     },
     Communicator {
         answer: Answer<Communicator>,
@@ -84,12 +130,19 @@ type Answer<T> = Sender<Result<T, WireError>>;
 impl Mpi {
     /// Begins MPI. All processes do, and each of them waits at most `stall` for the others, here and where they make wires and
     /// end. Once in a process.
-    pub fn init(stall: Duration) -> Result<Mpi, WireError> {
+    pub fn init(stall: Duration) -> Result<Mpi, NotBegun> {
         let (asks, asked) = mpsc::channel();
         let (answer, answered) = mpsc::channel();
-        spawn("mpi", move || serve(answer, asked, stall))?;
-        let begun = wait(answered, stall + GRACE)?;
-        Ok(Mpi { asks: Mutex::new(asks), begun, stall })
+        let begun = spawn(COMES, move || serve(answer, asked, stall)).and_then(|()| match heard(answered, stall) {
+            Some(begun) => begun,
+            None => Err(WireError::Failed(String::new())),
+        });
+        match begun {
+            Ok(begun) => Ok(Mpi { asks: Mutex::new(asks), begun, stall }),
+            Err(WireError::Failed(why)) if why.is_empty() => Err(not_begun(stall)),
+            // Of this process alone.
+            Err(why) => Err(NotBegun { why, tells: true }),
+        }
     }
 
     pub fn rank(&self) -> usize {
@@ -113,13 +166,32 @@ impl Mpi {
     /// A wire between all processes; they make their wires in the same order. A round of an exchange that does not end within
     /// `stall` fails.
     pub fn wire(&self, stall: Duration) -> Result<MpiWire, WireError> {
-        self.wire_of_chunks(stall, (BLOCK * self.size()).min(MOST_AT_ONCE))
+        self.wire_of_chunks(stall, self.chunk())
     }
 
     /// The same, which moves so many bytes at once, about: the same number in all processes. It changes what an exchange takes of
     /// memory and time, and nothing else.
     pub fn wire_of_chunks(&self, stall: Duration, chunk: usize) -> Result<MpiWire, WireError> {
-        self.ask(self.stall + GRACE, |answer| Ask::Wire { stall, chunk, answer })
+        self.wire_within(Limits { stall, patience: stall, grace: GRACE, chunk })
+    }
+
+    /// One for processes that do other things between its exchanges, and longer than others wait: whoever is there is waited for up
+    /// to `patience`, and only whoever is gone or stopped is missing after `stall`.
+    pub fn patient_wire(&self, stall: Duration, patience: Duration) -> Result<MpiWire, WireError> {
+        self.wire_within(Limits { stall, patience: patience.max(stall), grace: GRACE, chunk: self.chunk() })
+    }
+
+    fn chunk(&self) -> usize {
+        (BLOCK * self.size()).min(MOST_AT_ONCE)
+    }
+
+    fn wire_within(&self, limits: Limits) -> Result<MpiWire, WireError> {
+        self.ask(self.stall + GRACE, |answer| Ask::Wire { limits, answer })
+    }
+
+    /// This process's part in how all end. It waits for nobody.
+    pub fn ending(&self) -> Result<Ending, WireError> {
+        self.ask(self.stall + GRACE, |answer| Ask::Ending { answer })
     }
 
     /// Ends MPI when all processes do and all is well with their wires, which are dropped before. Else nothing is ended, and this
@@ -166,14 +238,44 @@ impl Shared {
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), WireError> {
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), WireError> {
     let spawned = thread::Builder::new().name(name.into()).spawn(run);
     spawned.map(drop).map_err(|e| WireError::Failed(format!("there is no thread for MPI: {e}")))
 }
 
 fn wait<T>(answered: Receiver<Result<T, WireError>>, patience: Duration) -> Result<T, WireError> {
-    let late = |_| WireError::Failed(format!("MPI does not answer within {} s", patience.as_secs()));
-    answered.recv_timeout(patience).map_err(late)?
+    let late = || Err(WireError::Failed(format!("MPI does not answer within {} s", patience.as_secs())));
+    heard(answered, patience).unwrap_or_else(late)
+}
+
+/// An answer, unless it does not come in time. Time in which this process was stopped is none.
+fn heard<T>(answered: Receiver<Result<T, WireError>>, patience: Duration) -> Option<Result<T, WireError>> {
+    let mut awake = Awake::new();
+    loop {
+        let left = patience.saturating_sub(awake.time());
+        match answered.recv_timeout(left.min(NAP)) {
+            Ok(answer) => return Some(answer),
+            Err(_) if left.is_zero() => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+}
+
+/// Who of this machine keeps MPI from beginning.
+fn not_begun(waited: Duration) -> NotBegun {
+    let siblings = siblings::siblings();
+    let launched = launched();
+    let missing = siblings::missing(&siblings, launched.and_then(|l| l.size.filter(|_| l.are_all_here)));
+    let seconds = waited.as_secs();
+    let why = match missing.is_empty() {
+        true => WireError::Failed(format!(
+            "not all replicas came within {seconds} s: those that were started on this machine did, so it is others that did not"
+        )),
+        false => WireError::Stalled { missing, waited },
+    };
+    let tells = siblings::teller(&siblings).is_none_or(|teller| teller.pid == std::process::id());
+    NotBegun { why, tells }
 }
 
 /// The thread of MPI. What it holds of MPI is never dropped but where it ends in order, since that would wait for the others.
@@ -191,12 +293,16 @@ fn serve(answer: Answer<Begun>, asked: Receiver<Ask>, stall: Duration) {
     // Whoever asked may have given up.
     let _ = answer.send(Ok(Begun { rank, size, resident_bytes_taken: taken, library }));
     let shared = Shared { line: Line::default(), live: 0.into(), unwell: false.into(), ended: Mutex::default() };
-    let office = Office { mpi, world, shared: Arc::new(shared), stall };
+    let meetings = Meetings::new(mpi.world(), shared.line.clone());
+    let mut office = Office { mpi, world, meetings, shared: Arc::new(shared), stall };
     while let Ok(ask) = asked.recv() {
         match ask {
-            Ask::Wire { stall, chunk, answer } => {
+            Ask::Wire { limits, answer } => {
                 let communicator = office.communicator(&answer);
-                let _ = answer.send(communicator.and_then(|c| office.wire(c, stall, chunk)));
+                let _ = answer.send(communicator.and_then(|c| office.wire(c, limits)));
+            }
+            Ask::Ending { answer } => {
+                let _ = answer.send(Ending::new(office.mpi.world(), office.shared.line.clone()));
             }
             Ask::Communicator { answer } => drop(answer.send(office.communicator(&answer))),
             Ask::Finish { answer, ended } => return office.finish(answer, ended),
@@ -223,6 +329,7 @@ fn begin() -> Result<ferrompi::Mpi, WireError> {
 struct Office {
     mpi: ferrompi::Mpi,
     world: Communicator,
+    meetings: Meetings,
     shared: Arc<Shared>,
     stall: Duration,
 }
@@ -248,22 +355,23 @@ impl Intent {
 
 impl Office {
     /// A duplicate of the world. Making one waits inside of MPI; so all come together first, and nobody waits long.
-    fn communicator<T>(&self, answer: &Answer<T>) -> Result<Communicator, WireError> {
+    fn communicator<T>(&mut self, answer: &Answer<T>) -> Result<Communicator, WireError> {
         self.agree(Intent::NewCommunicator, self.stall, answer)?;
         self.shared.line.call(|| self.world.duplicate())
     }
 
-    fn wire(&self, communicator: Communicator, stall: Duration, chunk: usize) -> Result<MpiWire, WireError> {
+    fn wire(&self, communicator: Communicator, limits: Limits) -> Result<MpiWire, WireError> {
         let post = Post::new(communicator, self.shared.line.clone());
         let (rank, size) = (post.rank(), post.size());
         let desk = Arc::new(Desk::new(Attendance::new(rank, size)));
-        let courier = Courier { post, desk: desk.clone(), shared: self.shared.clone(), stall, completed: 0 };
+        let Limits { stall, patience, .. } = limits;
+        let courier = Courier { post, desk: desk.clone(), shared: self.shared.clone(), stall, patience, completed: 0 };
         spawn("wire", move || courier.run())?;
         self.shared.live.fetch_add(1, Ordering::SeqCst);
-        Ok(MpiWire::new(rank, size, Limits { stall, grace: GRACE, chunk }, desk))
+        Ok(MpiWire::new(rank, size, limits, desk))
     }
 
-    fn finish(self, answer: Answer<()>, ended: Sender<()>) {
+    fn finish(mut self, answer: Answer<()>, ended: Sender<()>) {
         let (live, unwell) = (self.shared.live.load(Ordering::SeqCst), self.shared.unwell.load(Ordering::SeqCst));
         let well = live == 0 && !unwell;
         let agreed = self.agree(if well { Intent::Finish } else { Intent::Abandon }, self.stall, &answer);
@@ -298,32 +406,12 @@ impl Office {
 
     /// Comes together with all others, and sees that they are about to do the same. Where they do not come this never returns, but
     /// it answers: MPI may write what they say as long as the process lives.
-    fn agree<T>(&self, intent: Intent, patience: Duration, answer: &Answer<T>) -> Result<(), WireError> {
-        let (own, mut all) = ([intent as u8], vec![0; self.world.size() as usize]);
-        let (line, since) = (&self.shared.line, Instant::now());
-        let met = ferrompi::scope(|scope| {
-            let started = line.call(|| self.world.iallgather(scope, &own, &mut all));
-            let followed = started.and_then(|mut request| {
-                let mut pace = Pace::new();
-                while line.call(|| request.test())?.is_none() {
-                    if since.elapsed() >= patience {
-                        let seconds = patience.as_secs();
-                        return Err(WireError::Failed(format!("not all replicas came within {seconds} s")));
-                    }
-                    pace.pause(Duration::ZERO);
-                }
-                Ok(())
-            });
-            if let Err(failure) = followed {
-                let _ = answer.send(Err(failure));
-                sleep_for_ever();
-            }
-            Ok(())
-        });
-        met.map_err(|e| WireError::Failed(e.to_string()))?;
-        let other = all.iter().position(|said| *said != own[0]);
-        let told =
-            |rank: usize| format!("replica {rank} {} where this one {}", Intent::name(all[rank]), Intent::name(own[0]));
+    fn agree<T>(&mut self, intent: Intent, patience: Duration, answer: &Answer<T>) -> Result<(), WireError> {
+        let all = self.meetings.meet(intent as u8, patience, |failure| drop(answer.send(Err(failure))))?;
+        let other = all.iter().position(|said| *said != intent as u8);
+        let told = |rank: usize| {
+            format!("replica {rank} {} where this one {}", Intent::name(all[rank]), Intent::name(intent as u8))
+        };
         other.map_or(Ok(()), |rank| Err(WireError::Failed(told(rank))))
     }
 }

@@ -45,6 +45,28 @@ impl Pace {
     }
 }
 
+/// A process that looks at nothing for longer than this was stopped.
+const NAP: Duration = Duration::from_millis(500);
+
+/// How long this process has waited: time in which it was stopped is none.
+pub(crate) struct Awake {
+    last: Instant,
+    waited: Duration,
+}
+
+impl Awake {
+    pub fn new() -> Awake {
+        Awake { last: Instant::now(), waited: Duration::ZERO }
+    }
+
+    /// Up to now. It has to be asked again and again.
+    pub fn time(&mut self) -> Duration {
+        let now = Instant::now();
+        self.waited += (now - std::mem::replace(&mut self.last, now)).min(NAP);
+        self.waited
+    }
+}
+
 /// Has the sleeps of this thread end when they should: a system may make each 50 µs longer, to wake for several at once. Without
 /// it they are longer, and nothing else.
 pub(crate) fn sleep_precisely() {

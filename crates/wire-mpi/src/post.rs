@@ -46,8 +46,9 @@ impl Post {
         said.is_empty()
     }
 
-    /// Takes in what others said since the last time; `waits` is told the rank and the round of whoever waits.
-    pub fn hear(&mut self, mut waits: impl FnMut(usize, u64)) -> Result<(), WireError> {
+    /// Takes in what others said since the last time; `is_there` is told the rank of whoever is, and the round
+    /// in which it waits, if it does.
+    pub fn hear(&mut self, mut is_there: impl FnMut(usize, Option<u64>)) -> Result<(), WireError> {
         let mut bytes = [0u8; LONGEST];
         // Open MPI answers first and then looks at what has come, so that one question may be one too few.
         let ask = || self.communicator.iprobe::<u8>(Source::Any, TAG);
@@ -57,7 +58,8 @@ impl Post {
             let word = self.line.call(|| self.communicator.recv(&mut bytes, status.source, TAG))?;
             let Source::Rank(rank) = word.source else { continue };
             match Word::decode(&bytes[..word.count.unwrap_or(0).min(LONGEST)]) {
-                Some(Word::Waits { round }) => waits(rank as usize, round),
+                Some(Word::Waits { round }) => is_there(rank as usize, Some(round)),
+                Some(Word::Works) => is_there(rank as usize, None),
                 Some(Word::Goes { completed, why }) => self.gone.push((completed, why)),
                 None => return Err(WireError::Failed(format!("replica {rank} says what is no word"))),
             }

@@ -30,9 +30,11 @@ pub struct MpiWire {
 /// What a wire keeps to.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    /// How long its courier looks at a round, ...
+    /// Who is not there for so long is missing, ...
     pub stall: Duration,
-    /// ... and how much longer it may take to say so: a call of MPI may keep it.
+    /// ... and who is and does not come for so long: its courier looks at no round for longer.
+    pub patience: Duration,
+    /// How much longer it may take to say so: a call of MPI may keep it.
     pub grace: Duration,
     /// Bytes that it moves at once, about.
     pub chunk: usize,
@@ -119,8 +121,8 @@ impl MpiWire {
     }
 
     fn collect(&mut self, slot: usize, number: u64, empty: impl FnOnce(&Room)) -> Result<(), WireError> {
-        let (since, Limits { stall, grace, .. }) = (Instant::now(), self.limits);
-        match self.desk.collect(slot, stall + grace) {
+        let (since, Limits { stall, patience, grace, .. }) = (Instant::now(), self.limits);
+        match self.desk.collect(slot, patience + grace) {
             Some(Ok(room)) => {
                 empty(&room);
                 self.desk.put_back(slot, room);
@@ -259,7 +261,8 @@ mod tests {
     use crate::attendance::Attendance;
     use crate::desk::Task;
 
-    const LIMITS: Limits = Limits { stall: Duration::from_secs(60), grace: Duration::ZERO, chunk: 1000 };
+    const SECONDS: Duration = Duration::from_secs(60);
+    const LIMITS: Limits = Limits { stall: SECONDS, patience: SECONDS, grace: Duration::ZERO, chunk: 1000 };
 
     fn wires(count: usize, limits: Limits) -> (Vec<MpiWire>, Vec<Arc<Desk>>) {
         let desks: Vec<_> = (0..count).map(|rank| Arc::new(Desk::new(Attendance::new(rank, count)))).collect();
@@ -273,7 +276,7 @@ mod tests {
         loop {
             rooms.clear();
             for desk in desks {
-                match desk.next() {
+                match desk.next(None).expect("a task") {
                     Task::Do(slot, job, room) => {
                         assert!(ROOMS * (room.send.len() + room.receive.len()) <= most);
                         rooms.push((slot, job, room));
@@ -397,7 +400,7 @@ mod tests {
     #[test]
     fn a_courier_that_is_stuck_is_not_waited_for() {
         let stall = Duration::from_millis(40);
-        let (mut wires, desks) = wires(3, Limits { stall, grace: stall / 2, ..LIMITS });
+        let (mut wires, desks) = wires(3, Limits { stall, patience: stall, grace: stall / 2, ..LIMITS });
         desks[1].with_attendance(|attendance| attendance.waits(2, 0, Instant::now()));
         let end = wires[1].all_gather(&[1], &mut [0; 3]);
         let Err(WireError::Stalled { missing, waited }) = &end else { panic!("{end:?}") };

@@ -15,6 +15,8 @@ const LONGEST_TEXT: usize = LONGEST - 64;
 pub(crate) enum Word {
     /// The sender waits in this round.
     Waits { round: u64 },
+    /// The sender does something else, and will come.
+    Works,
     /// The sender is in no round from this one on, and why.
     Goes { completed: u64, why: WireError },
 }
@@ -24,6 +26,7 @@ const LOST: u8 = 1;
 const LEFT: u8 = 2;
 const STALLED: u8 = 3;
 const FAILED: u8 = 4;
+const WORKS: u8 = 5;
 
 /// [`Word::Waits`], as it is said: while rounds are moved nothing is allocated.
 pub(crate) fn waiting(round: u64) -> [u8; 9] {
@@ -38,6 +41,7 @@ impl Word {
         let mut bytes = Vec::with_capacity(LONGEST);
         match self {
             Word::Waits { round } => bytes.extend(waiting(*round)),
+            Word::Works => put(&mut bytes, WORKS, &[0]),
             Word::Goes { completed, why } => put_reason(&mut bytes, *completed, why, sender),
         }
         bytes
@@ -48,8 +52,10 @@ impl Word {
         let (&kind, mut rest) = bytes.split_first()?;
         let rest = &mut rest;
         let number = number(rest)?;
-        if kind == WAITS {
-            return Some(Word::Waits { round: number });
+        match kind {
+            WAITS => return Some(Word::Waits { round: number }),
+            WORKS => return Some(Word::Works),
+            _ => {}
         }
         let why = match kind {
             LOST => WireError::Lost { rank: self::number(rest)? as usize },
@@ -135,6 +141,7 @@ mod tests {
         let stalled = WireError::Stalled { missing: vec![1, 3], waited: Duration::from_millis(1500) };
         for word in [
             Word::Waits { round: 7 },
+            Word::Works,
             left("cat.jpg is no image"),
             goes(WireError::Lost { rank: 3 }),
             goes(stalled),

@@ -133,10 +133,43 @@ fn stop(bench: &Bench, rank: usize) -> Seen {
     // Launchers leave some time between asking a process to end and ending it.
     check_gone(&disturbed.folder, (STALL + SLACK).saturating_sub(since.elapsed()))?;
     let codes: &[i32] = if bench.is_open_mpi() { &[6] } else { &[6, 9, 6 | 9] };
-    ended.check_failed(codes, &[&format!("replica {rank} did not come within 3 s")])?;
+    let goes_on = format!("memfit train --resume {}", text(&disturbed.run()));
+    ended.check_failed(codes, &[&format!("replica {rank} did not come within 3 s"), &goes_on])?;
     check_named_once(&ended, &format!("replica {rank} "))?;
     let steps = disturbed.check_goes_on(2)?;
     Ok(format!("exit {:?} after {}, named once; same at step {steps}", ended.code.unwrap_or(-1), seconds(ended.after)))
+}
+
+/// Before MPI has begun.
+pub fn stopped_at_start(bench: &Bench) -> Seen {
+    absent_at_start(bench, &["sh", "-c", "kill -STOP $$; exec \"$@\"", "sh"])
+}
+
+pub fn never_comes(bench: &Bench) -> Seen {
+    absent_at_start(bench, &["sh", "-c", "sleep 30; exec \"$@\"", "sh"])
+}
+
+/// A process that does not come to meet the others, which say so as soon as they do of one that stops later.
+fn absent_at_start(bench: &Bench, program: &[&str]) -> Seen {
+    let mut seen = Vec::new();
+    for absent in [1, 0] {
+        let folder = bench.folder("absent")?;
+        let file = bench.write("stall.toml", "[replicas]\nstall = \"3s\"\n")?;
+        let out = text(&folder.join("run"));
+        let ways: [&[&str]; 2] = [&["--stall", "3s"], &[&file]];
+        let rank = Rank::new(&["train", "--steps", "12", "--out", &out]).and(ways[absent]);
+        let mut ranks = vec![rank.clone(), rank.clone(), rank];
+        ranks[absent] = ranks[absent].clone().after(program);
+        // The one that is absent has no code of its own.
+        let ended = Job::start(bench.launcher(&[], &ranks), &folder)?.end(STALL + SLACK)?;
+        check_gone(&folder, SLACK)?;
+        let codes: &[i32] = if bench.is_open_mpi() { &[6] } else { &[6, 9, 6 | 9] };
+        let told = format!("replica {absent} did not come within 3 s");
+        ended.check_failed(codes, &[&told]).with_context(|| told.clone())?;
+        check_named_once(&ended, &told)?;
+        seen.push(format!("{told}, told after {}", seconds(ended.after)));
+    }
+    Ok(seen.join("; "))
 }
 
 pub fn check_named_once(ended: &Ended, name: &str) -> Result<()> {

@@ -18,6 +18,8 @@ pub const LONGEST: Duration = Duration::from_secs(90);
 
 pub struct Job {
     child: Child,
+    /// Ranks whose exit codes are written down.
+    watched: usize,
     /// Named by the arguments of each of its processes, and of no other.
     folder: PathBuf,
     command: String,
@@ -34,17 +36,24 @@ pub struct Process {
 pub struct Ended {
     /// Of the launcher.
     pub code: Option<i32>,
+    /// Of each rank, where that is written down; none of one that did not end.
+    pub of_ranks: Vec<Option<i32>>,
     pub after: Duration,
     pub stdout: String,
     pub stderr: String,
 }
 
 impl Job {
-    pub fn start(mut command: Command, folder: &Path) -> Result<Job> {
+    pub fn start(command: Command, folder: &Path) -> Result<Job> {
+        Job::start_watched(command, folder, 0)
+    }
+
+    /// One whose ranks, so many, leave their exit codes in the folder: see [`WATCH`].
+    pub fn start_watched(mut command: Command, folder: &Path, watched: usize) -> Result<Job> {
         let file = |name: &str| File::create(folder.join(name)).with_context(|| folder.display().to_string());
         command.stdout(file("stdout.txt")?).stderr(file("stderr.txt")?);
         let child = command.spawn().with_context(|| shown(&command))?;
-        Ok(Job { child, folder: folder.into(), command: shown(&command), started: Instant::now() })
+        Ok(Job { child, watched, folder: folder.into(), command: shown(&command), started: Instant::now() })
     }
 
     /// The processes that train, the first rank first; the launcher is none of them.
@@ -81,10 +90,19 @@ impl Job {
         let since = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
-                let read =
-                    |name: &str| String::from_utf8_lossy(&fs::read(self.folder.join(name)).unwrap_or_default()).into();
+                let bytes = |name: &str| fs::read(self.folder.join(name)).unwrap_or_default();
+                let read = |name: &str| -> String { String::from_utf8_lossy(&bytes(name)).into() };
+                let ended = Instant::now();
+                let code_of = |rank: usize| loop {
+                    let code = read(&code_file(rank)).trim().parse().ok();
+                    if code.is_some() || ended.elapsed() > LATER {
+                        return code;
+                    }
+                    sleep(LOOK);
+                };
                 return Ok(Ended {
                     code: status.code(),
+                    of_ranks: (0..self.watched).map(code_of).collect(),
                     after: since.elapsed(),
                     stdout: read("stdout.txt"),
                     stderr: read("stderr.txt"),
@@ -112,6 +130,26 @@ impl Drop for Job {
             self.give_up();
         }
     }
+}
+
+/// Runs a program and writes its exit code into a file: `WATCH FILE PROGRAM ARGUMENT...`. In a session of its own, where a launcher does not
+/// kill it that ends all as soon as one has: every rank is to leave by itself.
+pub const WATCH: [&str; 7] = [
+    "setsid",
+    "--fork",
+    "--wait",
+    "sh",
+    "-c",
+    "file=$1; shift; \"$@\"; code=$?; echo $code >\"$file\"; exit $code",
+    "sh",
+];
+
+/// How long after the launcher a rank may end.
+const LATER: Duration = Duration::from_secs(10);
+
+/// Of a rank, in the folder of its job.
+pub fn code_file(rank: usize) -> String {
+    format!("code-{rank}.txt")
 }
 
 /// Of a process whose arguments name no folder: the one that it is of.
@@ -188,12 +226,16 @@ impl Ended {
         self.stderr.lines().filter(|line| line.starts_with("error: ")).collect()
     }
 
-    /// That it ended with one of these codes and one message that says all this.
+    /// That it ended with one of these codes, every rank with the first of them, and one message that says all this.
     pub fn check_failed(&self, codes: &[i32], parts: &[&str]) -> Result<()> {
         let errors = self.errors();
+        let is_own = |code: &Option<i32>| *code == codes.first().copied();
         let wrong = match (&errors[..], self.code) {
             (_, code) if !code.is_some_and(|code| codes.contains(&code)) => {
                 format!("exit code {code:?} instead of one of {codes:?}")
+            }
+            _ if !self.of_ranks.iter().all(is_own) => {
+                format!("exit codes of the ranks {:?} instead of {}", self.of_ranks, codes[0])
             }
             ([_], _) => match parts.iter().find(|part| !self.stderr.contains(**part)) {
                 Some(part) => format!("\"{part}\" is not said"),
@@ -205,10 +247,10 @@ impl Ended {
     }
 
     pub fn check_passed(&self) -> Result<()> {
-        if self.code == Some(0) {
+        if self.code == Some(0) && self.of_ranks.iter().all(|code| *code == Some(0)) {
             return Ok(());
         }
-        bail!("exit code {:?}:\n{}", self.code, self.stderr.trim())
+        bail!("exit code {:?}, of the ranks {:?}:\n{}", self.code, self.of_ranks, self.stderr.trim())
     }
 }
 
@@ -220,6 +262,7 @@ mod tests {
     fn one_message_with_the_right_code_is_a_failure_as_it_should_be() {
         let ended = |code, stderr: &str| Ended {
             code: Some(code),
+            of_ranks: vec![Some(code), Some(code)],
             after: Duration::ZERO,
             stdout: String::new(),
             stderr: stderr.into(),
@@ -227,6 +270,12 @@ mod tests {
         assert!(
             ended(2, "----\nerror: replica 1 differs in its seed\n").check_failed(&[2], &["replica 1", "seed"]).is_ok()
         );
+        let one = |of_rank, codes: &[i32]| {
+            let ended = Ended { of_ranks: vec![Some(2), of_rank], ..ended(2, "error: seed") };
+            ended.check_failed(codes, &["seed"]).is_ok()
+        };
+        assert!(one(Some(2), &[2]) && one(Some(2), &[2, 9]));
+        assert!(!one(Some(0), &[2, 9]) && !one(None, &[2, 9]) && !one(Some(9), &[2, 9]));
         for (code, said) in [(3, "error: seed"), (2, "error: lanes"), (2, "error: seed\nerror: seed"), (2, "seed")] {
             assert!(ended(code, said).check_failed(&[2], &["seed"]).is_err(), "{code} {said}");
         }

@@ -68,6 +68,26 @@ pub fn check(bench: &Bench) -> Seen {
     Ok(said)
 }
 
+/// Of a total for each process only what is really taken is kept: libraries of MPI map far more.
+pub fn total(bench: &Bench) -> Seen {
+    const TOTAL: u64 = 96 * MIB;
+    let folder = bench.folder("total")?;
+    let rank = Rank::new(&["train", "--steps", "50", "--lanes", "4", "--total", "96MiB"]);
+    let mut job = bench.start(&folder, &vec![rank.and(&["--out", &text(&folder.join("run"))]); 3])?;
+    let mut peaks: BTreeMap<usize, u64> = BTreeMap::new();
+    while job.is_running() {
+        peaks.extend(job.processes().iter().filter_map(|p| Some((p.rank, resident_peak(p.pid)?))));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    job.end(LONGEST)?.check_passed()?;
+    let shown: Vec<String> = peaks.values().map(|b| format!("{:.1}", *b as f64 / MIB as f64)).collect();
+    let said = format!("ranks had at most {} of 96 MiB", shown.join(", "));
+    if peaks.len() != 3 || peaks.values().any(|peak| *peak > TOTAL) {
+        bail!("{said}");
+    }
+    Ok(said)
+}
+
 /// Bytes, as a run says them at its end.
 struct Figures {
     arena: u64,

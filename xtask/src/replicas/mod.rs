@@ -1,6 +1,7 @@
 //! Replicas in several processes, through the program as users start it: whatever number of them trains, however often they are
 //! killed, stopped, cut off or asked to stop, a run ends in the same bytes; and whoever cannot train says so once, for all.
 
+mod commands;
 mod equal;
 mod faults;
 mod folder;
@@ -24,7 +25,7 @@ use crate::machines::Extent;
 use crate::mpi::{LIBRARIES, Library, ROOT};
 use crate::report::Report;
 use folder::{Files, fresh};
-use job::{Ended, Job, LONGEST};
+use job::{Ended, Job, LONGEST, WATCH, code_file};
 
 /// Of what a check says that passed.
 type Seen = Result<String>;
@@ -32,7 +33,7 @@ type Seen = Result<String>;
 /// By name, and whether it is too long for every change.
 type Check = (&'static str, Extent, fn(&Bench) -> Seen);
 
-const CHECKS: [Check; 27] = [
+const CHECKS: [Check; 33] = [
     ("any number of replicas", Extent::Short, equal::numbers),
     ("clipping by norm", Extent::Short, equal::clipping),
     ("mixed-f16", Extent::Short, equal::half),
@@ -45,14 +46,20 @@ const CHECKS: [Check; 27] = [
     ("arguments that cannot be read", Extent::Short, refusals::arguments),
     ("an unreadable image", Extent::Short, refusals::image),
     ("a full disk", Extent::Short, refusals::full_disk),
+    ("a busy machine", Extent::Short, refusals::busy),
+    ("one output", Extent::Short, commands::one_output),
+    ("a machine that is shared", Extent::Short, commands::shared_machine),
     ("a program without MPI", Extent::Short, refusals::without_mpi),
     ("killed processes", Extent::Short, faults::kills),
     ("a process that is stopped", Extent::Short, faults::stopped),
     ("the first process stopped", Extent::Short, faults::stopped_first),
+    ("one that is stopped at the start", Extent::Short, faults::stopped_at_start),
+    ("one that never comes", Extent::Short, faults::never_comes),
     ("asked to stop by SIGUSR1", Extent::Short, faults::usr1),
     ("asked to stop by SIGTERM", Extent::Short, faults::term),
     ("asked to stop by SIGINT", Extent::Short, faults::int),
     ("memory", Extent::Short, memory::check),
+    ("a total", Extent::Short, memory::total),
     ("a cut link", Extent::Short, hosts::cut),
     ("a folder that only one has, resumed", Extent::Short, one_folder::resumed),
     ("a folder that only one has, damaged", Extent::Short, one_folder::damaged),
@@ -134,18 +141,30 @@ pub struct Bench {
 #[derive(Clone, Default)]
 pub struct Rank {
     environment: Vec<String>,
+    /// A program that starts it.
+    before: Vec<String>,
     arguments: Vec<String>,
 }
 
 impl Rank {
     fn new(arguments: &[&str]) -> Rank {
-        Rank { environment: Vec::new(), arguments: arguments.iter().map(|a| a.to_string()).collect() }
+        Rank {
+            environment: Vec::new(),
+            before: Vec::new(),
+            arguments: arguments.iter().map(|a| a.to_string()).collect(),
+        }
     }
 
     fn and(&self, arguments: &[&str]) -> Rank {
         let mut rank = self.clone();
         rank.arguments.extend(arguments.iter().map(|a| a.to_string()));
         rank
+    }
+
+    /// Started by a program with these arguments, which the program and its arguments follow.
+    fn after(mut self, program: &[&str]) -> Rank {
+        self.before = program.iter().map(|word| word.to_string()).collect();
+        self
     }
 
     fn with(mut self, variable: &str) -> Rank {
@@ -172,6 +191,11 @@ impl Bench {
 
     /// A launcher with options of its own, and each process as it is started.
     fn launcher(&self, options: &[&str], ranks: &[Rank]) -> Command {
+        self.launcher_of(options, ranks, None)
+    }
+
+    /// The same; each process leaves its exit code in a folder, where there is one.
+    fn launcher_of(&self, options: &[&str], ranks: &[Rank], codes: Option<&Path>) -> Command {
         let mut command = Command::new(self.library.program("mpirun"));
         command.envs(ROOT).env_remove("MEMFIT_ISA").args(self.library.options).args(options);
         for (i, rank) in ranks.iter().enumerate() {
@@ -182,13 +206,16 @@ impl Bench {
             if !rank.environment.is_empty() {
                 command.arg("env").args(&rank.environment);
             }
-            command.arg(&self.program).args(&rank.arguments);
+            if let Some(folder) = codes {
+                command.args(WATCH).arg(folder.join(code_file(i)));
+            }
+            command.args(&rank.before).arg(&self.program).args(&rank.arguments);
         }
         command
     }
 
     fn start(&self, folder: &Path, ranks: &[Rank]) -> Result<Job> {
-        Job::start(self.launcher(&[], ranks), folder)
+        Job::start_watched(self.launcher_of(&[], ranks, Some(folder)), folder, ranks.len())
     }
 
     /// Runs processes to their end.

@@ -14,7 +14,7 @@ use crate::command::succeeds;
 use crate::machines::instruction_sets_of;
 
 /// Within which all have to be gone.
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(60);
 
 /// MPICH's launcher may end those that are about to end with a code of their own, and tells all codes as one, bit by bit.
 pub fn codes(bench: &Bench, code: i32) -> Vec<i32> {
@@ -126,6 +126,35 @@ pub fn arguments(bench: &Bench) -> Seen {
         refused(bench, &folder, &vec![rank; 3], code, &[part]).with_context(|| part.to_string())?;
     }
     Ok("told once, whether one process has them or all".into())
+}
+
+/// Of several that are refused one tells, however slow the others are.
+pub fn busy(bench: &Bench) -> Seen {
+    let cores = std::thread::available_parallelism()?.get();
+    let spin = || Ok::<_, std::io::Error>(Spinning(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?));
+    let _busy: Vec<Spinning> = (0..3 * cores).map(|_| spin()).collect::<Result<_, _>>()?;
+    let count = if bench.is_long() { 20 } else { 3 };
+    for i in 0..count {
+        let folder = bench.folder("busy")?;
+        let base = Rank::new(&["train", "--steps", "12", "--out", &text(&folder.join("run"))]);
+        let (ranks, code, part) = match i % 3 {
+            0 => (vec![base.and(&["--lanes", "2"]); 4], 2, "too few for 4 replicas"),
+            1 => (vec![base.and(&["--data", "nowhere.csv"]); 4], 4, "nowhere.csv"),
+            _ => (vec![base.clone(), base.clone(), base.and(&["--budget", "500KiB"]), base], 3, "replica 2: no plan"),
+        };
+        refused(bench, &folder, &ranks, code, &[part]).with_context(|| part.to_string())?;
+    }
+    Ok(format!("{count} refusals told once each, beside {} loops on {cores} cores", 3 * cores))
+}
+
+/// A process that keeps a core busy, for as long as this is there.
+struct Spinning(std::process::Child);
+
+impl Drop for Spinning {
+    fn drop(&mut self) {
+        // It may have been ended by somebody else.
+        self.0.kill().and_then(|()| self.0.wait().map(drop)).ok();
+    }
 }
 
 /// A grey square.

@@ -34,7 +34,7 @@ fn main() -> Result<(), Failure> {
 
 fn model(name: &str) -> Result<Box<dyn Model>, Failure> {
     match name {
-        "mlp" => Ok(Box::new(Mlp { sizes: vec![784, 256, 256, CLASSES] })),
+        "mlp" => Ok(Box::new(Mlp::new(784, &[256, 256], CLASSES))),
         "convnet" => Ok(Box::new(from_fn("convnet", convnet))),
         // For its launches.
         other => Ok(Box::new(ZooModel::from_name(other)?.with_input(&[64, 64, 3])?.with_classes(CLASSES)?)),

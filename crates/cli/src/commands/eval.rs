@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use memfit::data::LoadOptions;
-use memfit::nn::Model;
 use memfit::train::evaluate;
 use memfit_run::data::{self, DataSources, Kind, Overlap, TestFrom, same_data};
 use memfit_run::run_dir::{Rows, Trained};
@@ -43,7 +42,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let run = &trained.run;
     let test = data::test_set(sources.kind, test, run, batch)?;
     let load = LoadOptions { threads: run.threads, bad: skip_bad(&run.config), ..LoadOptions::new(run.pool.clone()) };
-    let evaluation = evaluate(&mut trained.session, &test, &run.model.heads()?, load)?;
+    let evaluation = evaluate(&mut trained.session, &test, &run.heads()?, load)?;
     let left_out = &evaluation.left_out;
     let evaluated = (samples as u64).saturating_sub(left_out.count);
     if json {

@@ -9,7 +9,7 @@ use crate::args::InitArgs;
 use crate::failure::{bad_data, usage};
 use crate::output::outln;
 use memfit::data::BytePool;
-use memfit_run::config::commented;
+use memfit_run::config::{WORDS, commented};
 use memfit_run::data::{self, Kind};
 use memfit_run::{DIGITS, RunConfig};
 use toml::Value;
@@ -26,9 +26,10 @@ pub fn init(args: &InitArgs, json: bool) -> Result<()> {
     memfit::ZooModel::from_name(&model).map_err(usage)?;
     let mut set = vec![("train.batch".to_string(), "32".to_string()), ("train.epochs".into(), "20".into())];
     for (key, value) in args.settings.given().filter(|(key, _)| key.path() != "model.name") {
-        let value = match value.as_str().filter(|_| key.is_path) {
+        let value = match value.as_str().filter(|text| key.is_path && !WORDS.contains(text)) {
             Some(path) => Value::from(from_file(Path::new(path), &args.file)?.to_string_lossy().into_owned()),
-            None => value.clone(),
+            // As it is read: a list is typed otherwise.
+            None => config.value(key.section, key.name).unwrap_or(value).clone(),
         };
         set.push((key.path(), value.to_string()));
     }

@@ -3,8 +3,8 @@
 use memfit::data::sources::{ClassLabels, FirstLine, LeftOut, Masks};
 use memfit_run::RunResources;
 use memfit_run::data::{
-    ArrayNames, ClassSummary, DataSummary, Decided, EpochBatches, InputSummary, Kind, SeenMasks, SizeRange, TestFrom,
-    Unit, UnusedSet, Warning, masks,
+    ArrayNames, ClassSummary, DataSummary, Decided, EpochBatches, InputSummary, Kind, SeenMasks, SizeRange,
+    TargetSummary, TestFrom, Unit, UnusedSet, Warning, WeightSummary, masks,
 };
 use memfit_run::text::{count, first_few};
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::output::outln;
 use crate::settings::{advised_value, in_file};
 use crate::show::event;
+use crate::show::scores::significant;
 
 /// Classes that are listed with how many there are of each.
 const LISTED: usize = 6;
@@ -35,6 +36,12 @@ pub fn print(run: &RunResources, summary: &DataSummary) {
     if let Some(classes) = &summary.classes {
         row("classes", &classes.count, &(class_words(classes, summary) + label_words(classes)));
     }
+    if let Some(targets) = &summary.targets {
+        row("targets", &targets.count, &target_words(targets));
+    }
+    if let Some(weights) = &summary.weights {
+        row("weights", &"", &weights_words(weights, summary.classes.as_ref()));
+    }
     row("input", &shape(&summary.input.shape), &input_words(&summary.input, run));
     if !summary.left_out.is_empty() {
         let files: usize = summary.left_out.iter().map(|one| one.count).sum();
@@ -57,6 +64,12 @@ pub fn event(run: &RunResources, summary: &DataSummary) -> Value {
         json!({ "count": c.count, "from": c.decided.name(), "found": c.found, "names": c.names, "counts": c.rows,
                 "of": c.unit.name(), "labels": c.labels.map(label_name) })
     });
+    let targets = summary.targets.as_ref().map(|t| {
+        let units = t.units.iter().map(|unit| json!({ "mean": unit.mean, "std": unit.std }));
+        json!({ "count": t.count, "names": t.names, "loss": t.loss.to_string(), "from": if t.is_said { "said" } else { "data" },
+                "standardised": units.collect::<Vec<_>>() })
+    });
+    let weights = summary.weights.as_ref().map(|w| json!({ "of_samples": w.of_samples, "of_classes": w.of_classes }));
     let InputSummary { shape, decided, pictures, channels_first } = &summary.input;
     let pictures =
         pictures.map(|p| json!({ "smallest": p.smallest, "largest": p.largest, "looked_at": p.looked_at, "of": p.of }));
@@ -80,9 +93,7 @@ pub fn event(run: &RunResources, summary: &DataSummary) -> Value {
         from => (from, false),
     };
     let share = if let TestFrom::HeldOut { share, .. } = from { Some(*share) } else { None };
-    event::of_run(
-        run,
-        json!({
+    let mut event = json!({
             "event": "data", "kind": summary.kind.name(), "path": summary.path.as_ref().map(|p| p.display().to_string()),
             "train_samples": summary.train, "batch": summary.epoch.batch, "train_batches": summary.epoch.batches,
             "train_left_out": summary.epoch.left_out, "test_samples": summary.test, "test_from": test_name(from),
@@ -91,8 +102,42 @@ pub fn event(run: &RunResources, summary: &DataSummary) -> Value {
             "arrays": summary.arrays.as_ref().map(names),
             "test_arrays": summary.test_arrays.as_ref().map(names),
             "left_out": left_out, "assumed": assumed, "warnings": warnings,
-        }),
-    )
+    });
+    for (name, value) in [("targets", targets), ("weights", weights)] {
+        value.into_iter().for_each(|value| event[name] = value);
+    }
+    event::of_run(run, event)
+}
+
+/// What is predicted, and by which loss.
+fn target_words(targets: &TargetSummary) -> String {
+    let names = if targets.names.is_empty() { String::new() } else { format!("{}: ", first_few(&targets.names)) };
+    let why = if targets.is_said { "" } else { ", since the labels are numbers and no classes" };
+    let units = targets
+        .units
+        .iter()
+        .map(|unit| format!("mean {}, deviation {}", significant(unit.mean), significant(unit.std)));
+    let units: Vec<String> = units.take(LISTED).collect();
+    let standardised = if units.is_empty() { String::new() } else { format!("; standardised: {}", units.join("; ")) };
+    format!("{names}regression by {}{why}{standardised}", targets.loss)
+}
+
+/// By what losses are multiplied.
+fn weights_words(weights: &WeightSummary, classes: Option<&ClassSummary>) -> String {
+    let of_samples = weights.of_samples.as_ref().map(|name| format!("of samples: {name}"));
+    let of_class = |(class, weight): (usize, &f32)| {
+        format!(
+            "{} {}",
+            classes.map_or(class.to_string(), |classes| name(classes, class)),
+            significant((*weight).into())
+        )
+    };
+    let of_classes = weights.of_classes.as_ref().map(|all| {
+        let each: Vec<String> = all.iter().enumerate().map(of_class).take(LISTED).collect();
+        format!("of classes: {}{}", each.join(", "), if all.len() > LISTED { ", …" } else { "" })
+    });
+    let all: Vec<String> = of_samples.into_iter().chain(of_classes).collect();
+    format!("{}; in training alone", all.join("; "))
 }
 
 fn epoch_words(EpochBatches { batch, batches, left_out }: EpochBatches) -> String {

@@ -48,6 +48,7 @@ fn words(Idle { key, why }: &Idle) -> String {
                 advised("replicas", "count")
             )
         }
+        Why::OneRun => format!("{option} changes nothing where one run is trained alone; leave it out"),
         Why::NoStates { optimizer } => {
             format!("{option} saves nothing: {optimizer} keeps no states that could be dealt out; leave it out")
         }

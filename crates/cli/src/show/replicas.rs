@@ -18,6 +18,10 @@ pub fn print(run: &RunResources, planned: &Planned, others: &[&Planned]) {
         return;
     }
     outln!("  replicas   {:>10}  {}", crew.size, dealt(run, planned));
+    if crew.has_share_of_cores(&run.config) {
+        let (here, threads) = (crew.neighbours.count, count(run.threads, "thread"));
+        outln!("  on machine {here:>10}  of the processes, which share its cores out: {threads} for this one");
+    }
     if let Some([below, above]) = crew.even_batches(planned.plan.batch) {
         let (lanes, size, batch) = (crew.lanes, crew.size, planned.plan.batch);
         outln!(
@@ -135,7 +139,7 @@ pub fn each(replicas: &[ReplicaBytes], parts: &[(&RunResources, &Planned)]) -> V
 
 /// What an event of a plan says of its replica.
 pub fn event(run: &RunResources, plan: &Plan) -> Value {
-    json!({ "count": run.crew.size, "rank": plan.replica.rank, "lanes": plan.replica.lanes, "leaves": plan.leaves(),
+    json!({ "count": run.crew.size, "on_machine": run.crew.neighbours.count, "rank": plan.replica.rank, "lanes": plan.replica.lanes, "leaves": plan.leaves(),
             "shard": if run.crew.shard == Shard::Optimizer { "optimizer" } else { "none" },
             "piece_bytes": run.crew.piece, "exchange_bytes": exchange_bytes(plan),
             "even_batches": run.crew.even_batches(plan.batch) })

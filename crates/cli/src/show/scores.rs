@@ -11,6 +11,11 @@ use crate::wording::bad_sample;
 
 /// The scores that matter for a task, in words.
 pub fn words(scores: &Scores, task: Task) -> String {
+    if task == Task::Values {
+        let errors = [Metric::MeanAbsoluteError, Metric::RootMeanSquaredError, Metric::R2];
+        let errors = errors.into_iter().filter_map(|error| Some(format!(", {}", metric(error, scores.get(error)?))));
+        return format!("test loss {:.4}{}", scores.loss, errors.collect::<String>());
+    }
     let top5 = scores.top5.filter(|_| task == Task::Classes);
     let top5 = top5.map_or(String::new(), |t| format!(", top 5 {:.2} %", t * 100.0));
     format!("test loss {:.4}, {}{top5}", scores.loss, main_score(scores, task))
@@ -21,6 +26,7 @@ pub fn main_score(scores: &Scores, task: Task) -> String {
     match task {
         Task::Classes => format!("accuracy {:.2} %", scores.accuracy.unwrap_or(f64::NAN) * 100.0),
         Task::Tokens => format!("perplexity {:.2}", scores.perplexity().unwrap_or(f64::NAN)),
+        Task::Values => metric(Metric::MeanAbsoluteError, scores.mean_absolute_error.unwrap_or(f64::NAN)),
         Task::Masks | Task::PixelClasses => format!("mean IoU {:.4}", scores.mean_iou.unwrap_or(f64::NAN)),
     }
 }
@@ -33,8 +39,16 @@ pub fn metric(metric: Metric, value: f64) -> String {
         Metric::Top5 => format!("top 5 {:.2} %", value * 100.0),
         Metric::MeanIou => format!("mean IoU {value:.4}"),
         Metric::Perplexity => format!("perplexity {value:.2}"),
-        Metric::MeanAbsoluteError => format!("mean absolute error {value:.4}"),
+        Metric::MeanAbsoluteError => format!("MAE {}", significant(value)),
+        Metric::RootMeanSquaredError => format!("RMSE {}", significant(value)),
+        Metric::R2 => format!("R² {value:.4}"),
     }
+}
+
+/// With five digits that say something, whatever its unit is.
+pub fn significant(value: f64) -> String {
+    let before_point = if value == 0.0 { 1 } else { value.abs().log10().floor() as i32 + 1 };
+    format!("{value:.*}", (5 - before_point).clamp(0, 12) as usize)
 }
 
 pub fn scores(s: &Scores) -> Value {

@@ -264,13 +264,13 @@ fn a_key_that_would_do_nothing_is_told() {
     let scratch = pictures("idle");
     scratch.write("rows.csv", "a,label\n1,0\n2,1\n");
     for (data, keys, expected) in [
-        ("rows.csv", "mean = [0.5]", "data.mean is for images, and these data are csv"),
-        ("rows.csv", "augment = [\"flip\"]", "data.augment is for images"),
-        ("rows.csv", "token = \"u8\"", "data.token is for tokens"),
-        ("rows.csv", "features = \"a\"", "data.features is for npz and tfrecord"),
-        ("data", "label = \"y\"", "data.label is for csv, npz and tfrecord, and these data are images"),
-        ("data", "header = false", "data.header is for csv"),
-        ("data", "test = \"data\"\nhold_out = 0.1", "data.hold_out is for runs without data.test"),
+        ("rows.csv", "mean = [0.5]", "data.mean (--mean) is for images, and these data are csv"),
+        ("rows.csv", "augment = [\"flip\"]", "data.augment (--augment) is for images"),
+        ("rows.csv", "token = \"u8\"", "data.token (--token) is for tokens"),
+        ("rows.csv", "features = \"a\"", "data.features (--features) is for npz and tfrecord"),
+        ("data", "label = \"y\"", "data.label (--label) is for csv, npz and tfrecord, and these data are images"),
+        ("data", "header = false", "data.header (--header) is for csv"),
+        ("data", "test = \"data\"\nhold_out = 0.1", "data.hold_out (--hold-out) is for runs without data.test"),
     ] {
         let file = scratch.write("run.toml", format!("[model]\nname = \"mlp\"\n[data]\ntrain = \"{data}\"\n{keys}\n"));
         check_error(&["train", &file, "--out", &scratch.path("out")], 2, &[expected]);

@@ -69,8 +69,8 @@ fn classes_may_be_words() {
     scratch.write("test.csv", flowers(&[virginica, versicolor], 5));
     let file = scratch.write(
         "run.toml",
-        "[model]\nname = \"mlp\"\n[data]\ntrain = \"iris.csv\"\ntest = \"test.csv\"\nlabel = \"species\"\n[train]\n\
-         batch = 20\nepochs = 3\n",
+        "[model]\nname = \"mlp\"\nhidden = [2048, 2048]\n[data]\ntrain = \"iris.csv\"\ntest = \"test.csv\"\n\
+         label = \"species\"\n[train]\nbatch = 20\nepochs = 3\n",
     );
     let (run, test) = (scratch.path("run"), scratch.path("test.csv"));
     let output = memfit(&["train", &file, "--out", &run]);

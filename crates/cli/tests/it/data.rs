@@ -330,7 +330,7 @@ fn a_folder_of_both_sets_is_no_folder_of_two_classes() {
 fn what_does_not_go_together_is_told() {
     let scratch = Scratch::new("mask-keys");
     let file = scratch.write("run.toml", "[data]\nmasks = \"classes\"\n");
-    check_error(&["train", &file], 2, &["data.masks is for images with masks"]);
+    check_error(&["train", &file], 2, &["data.masks (--masks) is for images with masks"]);
     let masks = segmentation("mask-said", 2, 4, grey(|class| class));
     let train = |more: &str, expected: &[&str]| {
         let (code, told) = segment(&masks, more, 1);

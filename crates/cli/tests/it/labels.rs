@@ -130,10 +130,10 @@ fn numbers_that_are_no_classes_are_told_with_their_line() {
         code == 4 && told.contains("minus.csv: line 4: column \"label\" is \"-1\", and classes are 0, 1"),
         "{told}"
     );
-    scratch.write("price.csv", "a,price\n1,2.5\n2,3.75\n");
+    scratch.write("price.csv", "a,price\n1,2.5\n2,3\n3,1\n");
     let (code, told) = train_file(&scratch, "price.csv", &["--label", "price"]);
     let told = message(&told);
-    let parts = ["line 2: column \"price\" is \"2.5\"", "none predicts a number", "--label"];
+    let parts = ["line 2: column \"price\" is \"2.5\"", "a number and no class", "--label", "--task regression"];
     assert!(code == 4 && parts.iter().all(|part| told.contains(part)), "{told}");
 }
 
@@ -194,7 +194,7 @@ fn whole_floats_and_one_hot_rows_are_classes_and_said_to_be() {
             "prices.npz",
             &[4][..],
             &[0.0, 1.0, 2.5, 1.0][..],
-            &["array \"y\", row 2", "2.5", "none predicts a number"][..],
+            &["array \"y\", row 2", "2.5", "a number and no class", "--task regression"][..],
         ),
         ("minus.npz", &[4], &[0.0, 1.0, 1.0, -1.0], &["array \"y\", row 3", "is -1", "classes are 0, 1"]),
         ("warm.npz", &[2, 2], &[0.0, 1.0, 0.5, 0.5], &["array \"y\", row 1", "not one-hot"]),

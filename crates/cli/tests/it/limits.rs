@@ -187,7 +187,7 @@ fn a_plan_is_made_for_a_total_and_planning_itself_has_to_fit() {
     let output = memfit(&["plan", &one, &two]);
     runs.iter().for_each(|path| std::fs::remove_file(path).expect("a file of this test"));
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("say memory.total once"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("say memory.total (--total) once"), "{output:?}");
 }
 
 #[test]

@@ -34,7 +34,10 @@ mod resident;
 mod resumed;
 mod run_files;
 mod sets;
+mod sizes;
 #[cfg(unix)]
 mod special_files;
 mod together;
 mod train;
+mod values;
+mod weighted;

@@ -2,7 +2,9 @@
 
 use crate::common;
 
-use common::{check_error, event, events, memfit};
+use common::{Scratch, check_error, event, events, memfit, stdout};
+
+use crate::files::{Pixels, write_png};
 use serde_json::Value;
 
 /// Arguments as name and setting, so that a fix can replace one.
@@ -45,15 +47,29 @@ fn check_fixes(args: &Args) -> Vec<String> {
             assert_eq!(memfit(&flat(&with(args, &format!("--batch {more}")))).status.code(), Some(3), "{change}");
         }
     }
-    fixes.iter().map(|f| f["change"].as_str().expect("a change").split(' ').next().expect("a name").into()).collect()
+    let is_usual = |fix: &&Value| !SMALLER.iter().any(|note| fix["note"].as_str().is_some_and(|n| n.starts_with(note)));
+    fixes.iter().filter(is_usual).map(option_of).collect()
+}
+
+/// What fixes say whose model or samples are smaller, but for siblings.
+const SMALLER: [&str; 4] = ["a narrower model", "a model with smaller kernels", "another family", "smaller samples"];
+
+/// "--batch"
+fn option_of(fix: &Value) -> String {
+    fix["change"].as_str().expect("a change").split(' ').next().expect("a name").into()
+}
+
+/// A budget that is this share of the way from the states to the smallest plan.
+fn budget_at(share: f64, certificate: &Value) -> String {
+    let bytes = |key: &str| certificate[key].as_u64().expect("a number") as f64;
+    let budget = bytes("state_bytes") + share * (bytes("needed_bytes") - bytes("state_bytes"));
+    (budget as u64).to_string()
 }
 
 /// Checks a budget that is this share of the way from the states to the smallest plan: which fixes are offered.
 fn check_offered(args: &Args, share: f64, expected: &[&str]) {
     let smallest = certificate(&[&args[..], &[("--budget", "1")]].concat());
-    let bytes = |key: &str| smallest[key].as_u64().expect("a number") as f64;
-    let budget = bytes("state_bytes") + share * (bytes("needed_bytes") - bytes("state_bytes"));
-    let budget = (budget as u64).to_string();
+    let budget = budget_at(share, &smallest);
     let args = [&args[..], &[("--budget", &budget)]].concat();
     let mut offered = check_fixes(&args);
     offered.sort();
@@ -116,5 +132,107 @@ fn impossible_is_said_only_below_the_bound() {
         assert_eq!(certificate(&args)["proved"], proved);
         let words = if proved { "no plan can fit" } else { "no plan was found that fits" };
         check_error(&flat(&args), 3, &[words]);
+    }
+}
+
+#[test]
+fn smaller_models_are_offered_beside_and_marked_as_others() {
+    let small = "64x64x3";
+    for (args, share, expected) in [
+        (
+            vec![("--model", "resnet18"), ("--input", small), ("--batch", "16")],
+            0.8,
+            &["--input", "--model", "--width"][..],
+        ),
+        (
+            vec![("--model", "unet"), ("--input", small), ("--batch", "4"), ("--kernel", "7")],
+            0.5,
+            &["--kernel", "--width"],
+        ),
+        (vec![("--model", "gpt"), ("--layers", "2"), ("--batch", "2")], -0.3, &["--width"]),
+        (vec![("--model", "mlp"), ("--batch", "32")], -0.5, &["--hidden"]),
+        // Its data are built in, and have their size.
+        (vec![("--model", "digits"), ("--batch", "64"), ("--micro-batch", "off")], 0.5, &["--width"]),
+    ] {
+        let budget = budget_at(share, &certificate(&[&args[..], &[("--budget", "1")]].concat()));
+        let args = [&args[..], &[("--budget", &budget)]].concat();
+        check_fixes(&args);
+        let certificate = certificate(&args);
+        let fixes = certificate["fixes"].as_array().expect("a list");
+        let offered: Vec<String> = fixes.iter().map(option_of).collect();
+        for name in expected {
+            assert!(offered.iter().any(|option| option == name), "{args:?} is not offered {name}: {offered:?}");
+        }
+        for fix in fixes {
+            let is_other = ["--model", "--width", "--hidden", "--kernel"].contains(&&*option_of(fix));
+            assert_eq!(fix["other_model"], is_other, "{fix}");
+        }
+        let text = String::from_utf8(memfit(&flat(&args)).stderr).expect("text");
+        let (same, others) = text.split_once("or other models, whose training is another one").expect("two lists");
+        for fix in fixes {
+            let list = if fix["other_model"] == true { others } else { same };
+            assert!(list.contains(fix["change"].as_str().expect("a change")), "{fix}: {text}");
+        }
+    }
+}
+
+/// Done with the data of a run, each fits too.
+#[test]
+fn smaller_models_and_pictures_are_trained_within_the_budget() {
+    let scratch = Scratch::new("smaller-models");
+    for class in ["cat", "dog"] {
+        for n in 0..4 {
+            let path = scratch.write(&format!("photos/{class}/{n}.png"), "");
+            write_png(&path, [24, 24], &Pixels::Rgb(&[60 * n; 24 * 24 * 3]));
+        }
+    }
+    let row = |n: usize| format!("{n},{},{}\n", n * 3 % 7, n % 2);
+    scratch.write("rows.csv", "a,b,label\n".to_string() + &(0..40).map(row).collect::<String>());
+    let run = |text: &str| scratch.write("run.toml", text);
+    let [photos, rows] = ["photos", "rows.csv"].map(|name| scratch.path(name));
+    for (name, text, share, expected) in [
+        (
+            "input",
+            format!("[model]\nname = \"digits\"\ninput = [24, 24, 3]\n[data]\ntrain = {photos:?}\n"),
+            0.5,
+            &["--input", "--width"][..],
+        ),
+        (
+            "size",
+            format!("[model]\nname = \"digits\"\n[data]\ntrain = {photos:?}\nimage_size = 24\n"),
+            0.5,
+            &["--image-size", "--width"],
+        ),
+        ("rows", format!("[model]\nname = \"mlp\"\n[data]\ntrain = {rows:?}\n"), 0.5, &["--hidden"]),
+    ] {
+        let file = run(&(text + "[train]\nbatch = 4\nsteps = 1\n"));
+        let refused = |budget: &str| {
+            let (code, events) = events(&["plan", &file, "--budget", budget]);
+            assert_eq!(code, 3, "{events:?}");
+            events.last().expect("an error")["certificate"].clone()
+        };
+        let budget = budget_at(share, &refused("1"));
+        let certificate = refused(&budget);
+        let fixes = certificate["fixes"].as_array().expect("a list");
+        let offered: Vec<String> = fixes
+            .iter()
+            .map(option_of)
+            .filter(|o| ["--input", "--image-size", "--width", "--hidden"].contains(&&**o))
+            .collect();
+        let mut sorted = offered.clone();
+        sorted.sort();
+        assert_eq!(sorted, expected, "{name}: {certificate}");
+        for (i, fix) in fixes.iter().filter(|fix| offered.contains(&option_of(fix))).enumerate() {
+            let out = scratch.path(&format!("{name}-{i}"));
+            let change: Vec<&str> = fix["change"].as_str().expect("a change").split(' ').collect();
+            let output = memfit(&[&["train", &file, "--budget", &budget, "--out", &out], &change[..]].concat());
+            assert!(
+                output.status.success(),
+                "{change:?}: {}{}",
+                stdout(&output),
+                String::from_utf8_lossy(&output.stderr)
+            );
+            assert!(memfit(&["eval", &out]).status.success(), "{change:?}");
+        }
     }
 }

@@ -281,8 +281,7 @@ fn options_that_change_nothing_are_said() {
 
 #[test]
 fn keys_that_an_error_names_come_with_their_options() {
-    let shared =
-        ["train.batch", "replicas.count", "--batch and --replicas say the same as train.batch and replicas.count"];
+    let shared = ["train.batch (--batch)", "replicas.count (--replicas)"];
     check_error(&["plan", "--replicas", "33"], 2, &shared);
     check_error(
         &["plan", "--replicas", "2", "--piece", "0"],

@@ -216,7 +216,7 @@ fn tables() {
             csv.check_classes(1000, pool).ok();
             each_row(csv, pool)
         })?;
-        let bare = CsvLayout { header: false, separator: b';', label: None };
+        let bare = CsvLayout { header: false, separator: b';', label: None, weight: None };
         within_the_pool(|pool| each_row(Csv::open(path, bare, pool)?, pool))
     });
 }

@@ -36,7 +36,7 @@ fn a_csv_is_rows_of_numbers() {
         assert_eq!(values(&example, "x"), ("f32[2]".into(), x.to_vec()));
         assert_eq!(values(&example, "y"), ("i32[]".into(), vec![y]));
     }
-    let bare = CsvLayout { header: false, separator: b';', label: Some(Label::Value(Column::Number(0))) };
+    let bare = CsvLayout { header: false, separator: b';', label: Some(Label::Value(Column::Number(0))), weight: None };
     let source = Csv::open(folder.file("u.csv", "0.5;1\n2.5;3\n"), bare, &roomy()).expect("it is a CSV");
     let example = source.read_row(1, &roomy()).expect("it can be read");
     assert_eq!((values(&example, "y"), values(&example, "x").1), (("f32[]".into(), vec![2.5]), vec![3.0]));

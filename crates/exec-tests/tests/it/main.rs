@@ -16,6 +16,7 @@ mod golden_cases;
 mod golden_command;
 mod gradients;
 mod lazy_arena;
+mod losses;
 mod masks;
 mod objectives;
 mod planned;

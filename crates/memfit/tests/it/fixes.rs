@@ -25,8 +25,8 @@ fn changed(request: &Request, training: &Training, changes: &[Change]) -> (Reque
             Change::Budget(bytes) => request.budget = Some(*bytes),
             Change::Precision(precision) => training.precision = *precision,
             Change::Shard(shard) => request.exchange.shard = *shard,
-            Change::Model(_) | Change::Split(_) | Change::Total(_) | Change::ProcessLimit(_) => {
-                panic!("a change that is not offered here: {change}")
+            other => {
+                panic!("a change that is not offered here: {other}")
             }
         }
     }

@@ -5,6 +5,7 @@ use memfit_ir::{Builder, Result, ValueId};
 
 use super::channels;
 use crate::Mode;
+use crate::error::Error;
 
 /// A function of each element; of the last axis for [`Activation::Softmax`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,6 +38,43 @@ pub enum Activation {
     GeluErf,
     /// Over the last axis.
     Softmax,
+}
+
+/// Those with a name of their own; a slope or alpha is PyTorch's.
+const NAMES: [(&str, Activation); 13] = [
+    ("relu", Activation::Relu),
+    ("relu6", Activation::Relu6),
+    ("leaky_relu", Activation::LeakyRelu(0.01)),
+    ("elu", Activation::Elu(1.0)),
+    ("gelu", Activation::GeluErf),
+    ("gelu_tanh", Activation::GeluTanh),
+    ("silu", Activation::Silu),
+    ("tanh", Activation::Tanh),
+    ("sigmoid", Activation::Sigmoid),
+    ("softplus", Activation::Softplus),
+    ("hard_sigmoid", Activation::HardSigmoid),
+    ("hard_swish", Activation::HardSwish),
+    ("linear", Activation::Linear),
+];
+
+impl Activation {
+    /// Every name that [`Activation::from_name`] knows.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().map(|(name, _)| *name)
+    }
+
+    /// By its name, with the usual slope or alpha.
+    pub fn from_name(name: &str) -> Result<Activation, Error> {
+        let known = || Activation::names().collect();
+        let found = NAMES.iter().find(|(own, _)| *own == name).map(|(_, kind)| *kind);
+        found.ok_or_else(|| Error::Unknown { what: "activation", given: name.into(), known: known() })
+    }
+
+    /// Its name; of a slope or alpha of one's own that of its kind.
+    pub fn name(self) -> &'static str {
+        let is_kind = |kind: &Activation| std::mem::discriminant(kind) == std::mem::discriminant(&self);
+        NAMES.iter().find(|(_, kind)| is_kind(kind)).map_or("softmax", |(name, _)| name)
+    }
 }
 
 /// Appends an activation; it has no states and no scope of its own.

@@ -5,7 +5,8 @@ use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
 use super::frame::forward;
 use super::inverted::{InvertedResidual, inverted_residual, same_conv};
-use super::{Labels, Network, Setting, Task, image};
+use super::width::{checked, scaled};
+use super::{Choice, Labels, Network, Setting, Task, image};
 use crate::Initializer;
 use crate::error::Result;
 use crate::forward::Forward;
@@ -32,11 +33,13 @@ pub struct EfficientNetB0 {
     pub classes: usize,
     /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
+    /// What its channels are multiplied by: [`Setting::Scale`].
+    pub width: f32,
 }
 
 impl Default for EfficientNetB0 {
     fn default() -> Self {
-        EfficientNetB0 { input: [224, 224, 3], classes: 1000, dropout: 0.2 }
+        EfficientNetB0 { input: [224, 224, 3], classes: 1000, dropout: 0.2, width: 1.0 }
     }
 }
 
@@ -64,7 +67,7 @@ impl Network for EfficientNetB0 {
     }
 
     fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
-        let x = b.scope("features", |b| features(b, mode, x))?;
+        let x = b.scope("features", |b| features(b, mode, x, self.width))?;
         let x = b.global_avg_pool(x)?;
         b.scope("classifier", |b| {
             let x = dropout(b, mode, x, self.dropout)?;
@@ -73,12 +76,20 @@ impl Network for EfficientNetB0 {
         })
     }
 
+    fn choices(&self) -> Vec<Choice> {
+        vec![
+            Choice::width(self.width, "times the channels of its blocks, in eights; its head stays as wide"),
+            Choice::dropout(self.dropout),
+        ]
+    }
+
     fn set(&mut self, setting: Setting) -> Result<()> {
         match setting {
             Setting::Input(sample) => self.input = image(&sample)?,
             Setting::Classes(classes) => self.classes = classes,
             Setting::Dropout(rate) => self.dropout = rate,
-            other => return Err(other.refuse("efficientnet_b0")),
+            Setting::Scale(width) => self.width = checked(width)?,
+            other => return Err(other.refuse(self)),
         }
         Ok(())
     }
@@ -88,9 +99,10 @@ impl Network for EfficientNetB0 {
     }
 }
 
-fn features(b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+/// The stem and the stages at this width; the last convolution belongs to the head, and keeps its own.
+fn features(b: &mut Builder, mode: Mode, x: ValueId, width: f32) -> GraphResult<ValueId> {
     let norm = BatchNorm::default();
-    let mut x = conv_bn(b, mode, "stem", x, same_conv(32, 3, 2, norm, Activation::Silu))?;
+    let mut x = conv_bn(b, mode, "stem", x, same_conv(scaled(32, width), 3, 2, norm, Activation::Silu))?;
     for (stage, &(expansion, kernel, stride, out, blocks)) in (1..).zip(&STAGES) {
         x = b.scope(stage, |b| {
             let mut x = x;
@@ -100,7 +112,7 @@ fn features(b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
                     kernel,
                     stride: if i == 0 { stride } else { 1 },
                     expanded: inputs * expansion,
-                    out,
+                    out: scaled(out, width),
                     activation: Activation::Silu,
                     excite: Some(excite(inputs)),
                     norm,

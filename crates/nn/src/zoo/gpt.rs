@@ -5,7 +5,7 @@ use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
 use super::frame::forward;
 use super::transformer::{TransformerBlock, transformer_block};
-use super::{Labels, Network, Setting, Task, option};
+use super::{Choice, Labels, Network, Setting, Task, option};
 use crate::Initializer;
 use crate::error::Result;
 use crate::forward::Forward;
@@ -115,6 +115,21 @@ impl Network for Gpt {
         dense(b, "head", x, head)
     }
 
+    fn choices(&self) -> Vec<Choice> {
+        vec![
+            Choice::new("layers", self.layers, "0 to 256", "transformer blocks"),
+            Choice::new("width", self.width, "a multiple of heads", "channels of a token"),
+            Choice::new("heads", self.heads, "a divisor of width", "attention heads"),
+            Choice::new("sequence", self.sequence, "1 and more", "tokens in a sample; another name of its input"),
+            Choice::new(
+                "vocabulary",
+                self.vocabulary,
+                "1 and more",
+                "tokens that it knows; a text file says it itself",
+            ),
+        ]
+    }
+
     fn set(&mut self, setting: Setting) -> Result<()> {
         match setting {
             Setting::Input(sample) => match sample[..] {
@@ -131,7 +146,7 @@ impl Network for Gpt {
             Setting::Width(width) => self.width = width,
             Setting::Heads(heads) => self.heads = heads,
             Setting::Vocabulary(vocabulary) => self.vocabulary = vocabulary,
-            other => return Err(other.refuse("gpt")),
+            other => return Err(other.refuse(self)),
         }
         Ok(())
     }

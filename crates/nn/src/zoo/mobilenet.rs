@@ -4,7 +4,8 @@ use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
 use super::frame::forward;
 use super::inverted::{InvertedResidual, inverted_residual, same_conv};
-use super::{Labels, Network, Setting, Task, image};
+use super::width::{checked, divisible_by_8, scaled};
+use super::{Choice, Labels, Network, Setting, Task, image};
 use crate::Initializer;
 use crate::error::Result;
 use crate::forward::Forward;
@@ -24,6 +25,8 @@ pub struct MobileNetV3 {
     pub classes: usize,
     /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
+    /// What its channels are multiplied by: [`Setting::Scale`].
+    pub width: f32,
 }
 
 /// The two sizes that the paper has.
@@ -75,7 +78,7 @@ const LARGE: [Row; 15] = [
 impl MobileNetV3 {
     /// For ImageNet: 224×224×3 in 1000 classes.
     pub fn new(size: Size) -> Self {
-        MobileNetV3 { size, input: [224, 224, 3], classes: 1000, dropout: 0.2 }
+        MobileNetV3 { size, input: [224, 224, 3], classes: 1000, dropout: 0.2, width: 1.0 }
     }
 }
 
@@ -114,7 +117,7 @@ impl Network for MobileNetV3 {
             Size::Small => (&SMALL[..], 576, 1024),
             Size::Large => (&LARGE[..], 960, 1280),
         };
-        let x = b.scope("features", |b| features(b, mode, x, rows, head))?;
+        let x = b.scope("features", |b| features(b, mode, x, rows, head, self.width))?;
         let x = b.global_avg_pool(x)?;
         b.scope("classifier", |b| {
             let x = dense(b, "fc1", x, fc(hidden))?;
@@ -124,12 +127,20 @@ impl Network for MobileNetV3 {
         })
     }
 
+    fn choices(&self) -> Vec<Choice> {
+        vec![
+            Choice::width(self.width, "times the channels of its blocks, in eights; its head stays as wide"),
+            Choice::dropout(self.dropout),
+        ]
+    }
+
     fn set(&mut self, setting: Setting) -> Result<()> {
         match setting {
             Setting::Input(sample) => self.input = image(&sample)?,
             Setting::Classes(classes) => self.classes = classes,
             Setting::Dropout(rate) => self.dropout = rate,
-            other => return Err(other.refuse("mobilenet_v3")),
+            Setting::Scale(width) => self.width = checked(width)?,
+            other => return Err(other.refuse(self)),
         }
         Ok(())
     }
@@ -146,9 +157,11 @@ impl Network for MobileNetV3 {
     }
 }
 
-fn features(b: &mut Builder, mode: Mode, x: ValueId, rows: &[Row], head: usize) -> GraphResult<ValueId> {
-    let mut x = conv_bn(b, mode, "stem", x, same_conv(16, 3, 2, NORM, HS))?;
+/// The stem and the blocks at this width; the last convolution belongs to the head, and keeps its own.
+fn features(b: &mut Builder, mode: Mode, x: ValueId, rows: &[Row], head: usize, width: f32) -> GraphResult<ValueId> {
+    let mut x = conv_bn(b, mode, "stem", x, same_conv(scaled(16, width), 3, 2, NORM, HS))?;
     for (i, &(kernel, expanded, out, excite, activation, stride)) in (1..).zip(rows) {
+        let (expanded, out) = (scaled(expanded, width), scaled(out, width));
         let excite = excite.then(|| SqueezeExcite {
             squeeze: divisible_by_8(expanded / 4),
             activation: Activation::Relu,
@@ -163,22 +176,4 @@ fn features(b: &mut Builder, mode: Mode, x: ValueId, rows: &[Row], head: usize) 
 
 fn fc(units: usize) -> Dense {
     Dense { init: Initializer::Normal { std: 0.01 }, ..Dense::new(units) }
-}
-
-/// The nearest multiple of 8, but never more than a tenth below.
-fn divisible_by_8(n: usize) -> usize {
-    let rounded = ((n + 4) / 8 * 8).max(8);
-    if rounded * 10 < n * 9 { rounded + 8 } else { rounded }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::divisible_by_8;
-
-    #[test]
-    fn squeezed_channels_are_multiples_of_8_and_at_least_nine_tenths() {
-        for (n, expected) in [(4, 8), (18, 24), (24, 24), (30, 32), (36, 40), (60, 64), (72, 72), (168, 168)] {
-            assert_eq!(divisible_by_8(n), expected, "{n}");
-        }
-    }
 }

@@ -4,6 +4,7 @@
 //! Every network is a [`Model`] with the inputs `x` and `y`, one head called `logits`, and the outputs `loss` and
 //! `logits`. In [`Mode::Train`] its graph also has the updates of the running statistics, as donations.
 
+mod choice;
 mod digits;
 mod efficientnet;
 mod frame;
@@ -16,9 +17,11 @@ mod transformer;
 mod unet;
 mod vgg;
 mod vit;
+mod width;
 
 use std::fmt::Debug;
 
+pub use choice::{Choice, Setting};
 pub use digits::Digits;
 pub use efficientnet::EfficientNetB0;
 pub use frame::Labels;
@@ -34,6 +37,7 @@ use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
 use crate::error::{Error, Result};
 use crate::forward::Forward;
+use crate::loss::Loss;
 use crate::model::{Mode, Model};
 
 /// What a network of the zoo is for: what its samples and labels are.
@@ -47,6 +51,9 @@ pub enum Task {
     Masks,
     /// One of several classes for each pixel: i32 labels, softmax.
     PixelClasses,
+    /// Numbers that are predicted from a sample: regression. A network of classes does it where it is asked to: see
+    /// [`ZooModel::with_values`].
+    Values,
 }
 
 /// A network of the zoo with its options, which are plain fields of each family's struct: from a batch of samples to
@@ -64,6 +71,11 @@ pub trait Network: Model + Debug + Send + Sync {
     /// From a batch of samples to logits, appended to a graph: for models made of several, and for losses of one's own.
     fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId>;
 
+    /// What can be chosen of it besides input and classes, as it is now.
+    fn choices(&self) -> Vec<Choice> {
+        Vec::new()
+    }
+
     /// Changes one option, or says that it has no such option.
     fn set(&mut self, setting: Setting) -> Result<()>;
 
@@ -74,47 +86,6 @@ pub trait Network: Model + Debug + Send + Sync {
 
     /// A copy of it.
     fn boxed(&self) -> Box<dyn Network>;
-}
-
-/// An option of a network, with its value.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Setting {
-    /// The number of classes: the width of the last layer, or the masks of a U-Net.
-    Classes(usize),
-    /// Classes of which a pixel has one, instead of masks that know nothing of each other.
-    PixelClasses(usize),
-    /// The shape of one sample; the features of an MLP may be an image, which is flattened.
-    Input(Vec<usize>),
-    /// The share of activations that is dropped before the last layers, in training.
-    Dropout(f32),
-    /// What stands before the first stage of a ResNet.
-    Stem(Stem),
-    /// Transformer blocks of a GPT.
-    Layers(usize),
-    /// Channels of a GPT's tokens.
-    Width(usize),
-    /// Attention heads of a GPT.
-    Heads(usize),
-    /// Tokens that a GPT knows.
-    Vocabulary(usize),
-}
-
-impl Setting {
-    /// What a network says that has no such option.
-    fn refuse(&self, model: &'static str) -> Error {
-        let (model, problem) = match self {
-            Setting::Classes(_) => (model, "it has no classes"),
-            Setting::PixelClasses(_) => ("classes of pixels", "only a unet has them"),
-            Setting::Input(_) => (model, "its input cannot be changed"),
-            Setting::Dropout(_) => ("dropout", "only digits, vgg16, mobilenets and efficientnets have one"),
-            Setting::Stem(_) => ("stem", "only resnets have a choice of stem"),
-            Setting::Layers(_) => ("layers", "only a gpt has a choice of layers"),
-            Setting::Width(_) => ("width", "only a gpt has a choice of width"),
-            Setting::Heads(_) => ("heads", "only a gpt has a choice of attention heads"),
-            Setting::Vocabulary(_) => ("vocabulary", "only a gpt has one"),
-        };
-        Error::Option { model, problem: problem.into() }
-    }
 }
 
 /// Any network of the zoo, by its name, and what its labels are.
@@ -145,42 +116,59 @@ impl<N: Network + 'static> From<N> for ZooModel {
     }
 }
 
-type Entry = (&'static str, fn() -> ZooModel);
+/// Its name, what it is, and how it is made.
+type Entry = (&'static str, &'static str, fn() -> ZooModel);
 
 /// Every model, in the order in which they are listed to a person.
 const ZOO: [Entry; 13] = [
-    ("mlp", || Mlp::default().into()),
-    ("digits", || Digits::default().into()),
-    ("vgg16", || Vgg16::default().into()),
-    ("resnet18", || Resnet::resnet18().into()),
-    ("resnet34", || Resnet::resnet34().into()),
-    ("resnet50", || Resnet::resnet50().into()),
-    ("resnet101", || Resnet::resnet101().into()),
-    ("mobilenet_v3_small", || MobileNetV3::new(Size::Small).into()),
-    ("mobilenet_v3_large", || MobileNetV3::new(Size::Large).into()),
-    ("efficientnet_b0", || EfficientNetB0::default().into()),
-    ("unet", || Unet::default().into()),
-    ("vit_b16", || Vit::b16().into()),
-    ("gpt", || Gpt::default().into()),
+    ("mlp", "a multi-layer perceptron: dense layers, for tables", || Mlp::default().into()),
+    ("digits", "a small convnet for small images: three convolutions and a dense layer", || Digits::default().into()),
+    ("vgg16", "VGG-16 as in torchvision: plain convolutions, and dense layers of 4096", || Vgg16::default().into()),
+    ("resnet18", "ResNet-18 as in torchvision: residual blocks of two convolutions", || Resnet::resnet18().into()),
+    ("resnet34", "ResNet-34 as in torchvision: residual blocks of two convolutions", || Resnet::resnet34().into()),
+    ("resnet50", "ResNet-50 v1.5 as in torchvision: residual bottlenecks", || Resnet::resnet50().into()),
+    ("resnet101", "ResNet-101 v1.5 as in torchvision: residual bottlenecks", || Resnet::resnet101().into()),
+    ("mobilenet_v3_small", "MobileNetV3 as in torchvision: depthwise convolutions, for little memory and time", || {
+        MobileNetV3::new(Size::Small).into()
+    }),
+    ("mobilenet_v3_large", "MobileNetV3 as in torchvision: depthwise convolutions, for little memory and time", || {
+        MobileNetV3::new(Size::Large).into()
+    }),
+    ("efficientnet_b0", "EfficientNet-B0 as in torchvision: depthwise convolutions, for few parameters", || {
+        EfficientNetB0::default().into()
+    }),
+    ("unet", "a U-Net with batch norm: a mask, or a class, for each pixel", || Unet::default().into()),
+    ("vit_b16", "ViT-B/16 as in torchvision: a transformer over patches of 16x16", || Vit::b16().into()),
+    ("gpt", "a GPT in the manner of GPT-2: predicts the next token", || Gpt::default().into()),
 ];
 
 impl ZooModel {
     /// Every name that [`ZooModel::from_name`] knows.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        ZOO.iter().map(|(name, _)| *name)
+        ZOO.iter().map(|(name, ..)| *name)
     }
 
     /// The model with its usual options.
     pub fn from_name(name: &str) -> Result<ZooModel> {
-        match ZOO.iter().find(|(known, _)| *known == name) {
-            Some((_, make)) => Ok(make()),
+        match ZOO.iter().find(|(known, ..)| *known == name) {
+            Some((.., make)) => Ok(make()),
             None => Err(Error::Unknown { what: "model", given: name.to_string(), known: ZooModel::names().collect() }),
         }
     }
 
+    /// What a model of this name is, in a few words.
+    pub fn about(name: &str) -> Option<&'static str> {
+        ZOO.iter().find(|(known, ..)| *known == name).map(|(_, about, _)| *about)
+    }
+
     /// What it is for.
     pub fn task(&self) -> Task {
-        self.network.task()
+        frame::task(&*self.network, self.labels)
+    }
+
+    /// What its labels are.
+    pub fn labels(&self) -> Labels {
+        self.labels
     }
 
     /// The shape of one sample: see [`Network::input`].
@@ -191,6 +179,11 @@ impl ZooModel {
     /// The width of what it gives: see [`Network::classes`].
     pub fn classes(&self) -> usize {
         self.network.classes()
+    }
+
+    /// What can be chosen of it besides input and classes, as it is now.
+    pub fn choices(&self) -> Vec<Choice> {
+        self.network.choices()
     }
 
     /// The network itself.
@@ -222,6 +215,27 @@ impl ZooModel {
     /// What stands before the first stage of a ResNet.
     pub fn with_stem(self, stem: Stem) -> Result<ZooModel> {
         self.with(Setting::Stem(stem))
+    }
+
+    /// So many numbers that it is to predict by a loss, instead of classes: regression. An error where it does not classify.
+    ///
+    /// ```
+    /// use memfit_nn::{Loss, Mode, Model, ZooModel};
+    ///
+    /// let prices = ZooModel::from_name("mlp")?.with_input(&[13])?.with_values(1, Loss::Huber { delta: 1.0 })?;
+    /// let forward = prices.build(32, Mode::Train)?;
+    /// assert_eq!(forward.graph.shape(forward.graph.input("y").unwrap()), [32, 1]);
+    /// # Ok::<(), memfit_nn::Error>(())
+    /// ```
+    #[doc(alias = "regression")]
+    pub fn with_values(self, count: usize, loss: Loss) -> Result<ZooModel> {
+        if self.network.task() != Task::Classes || !loss.is_of_values() {
+            let problem = format!("{} does not predict numbers by {loss}", self.name());
+            return option("values", problem);
+        }
+        let model = self.with_classes(count)?;
+        let labels = Labels { values: Some(loss), ..model.labels };
+        Ok(model.with_labels(labels))
     }
 
     /// What the labels of a training step are. A model that cannot have them says so when it is built.

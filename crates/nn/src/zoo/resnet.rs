@@ -3,7 +3,8 @@
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
 use super::frame::forward;
-use super::{Labels, Network, Setting, Task, image};
+use super::width::{checked, scaled};
+use super::{Choice, Labels, Network, Setting, Task, image};
 use crate::Initializer;
 use crate::error::Result;
 use crate::forward::Forward;
@@ -20,7 +21,7 @@ use crate::model::{Mode, Model};
 /// assert_eq!(forward.graph.shape(forward.output("logits").unwrap()), [8, 100]);
 /// # Ok::<(), memfit_nn::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Resnet {
     /// What a stage is made of.
     pub block: Block,
@@ -32,6 +33,8 @@ pub struct Resnet {
     pub input: [usize; 3],
     /// The width of the last layer.
     pub classes: usize,
+    /// What its channels are multiplied by: [`Setting::Scale`].
+    pub width: f32,
 }
 
 /// What a stage is made of.
@@ -79,7 +82,7 @@ impl Resnet {
     }
 
     fn new(block: Block, depths: [usize; 4]) -> Self {
-        Resnet { block, depths, stem: Stem::Imagenet, input: [224, 224, 3], classes: 1000 }
+        Resnet { block, depths, stem: Stem::Imagenet, input: [224, 224, 3], classes: 1000, width: 1.0 }
     }
 
     fn stem(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
@@ -87,7 +90,7 @@ impl Resnet {
             Stem::Imagenet => (7, 2),
             Stem::Cifar => (3, 1),
         };
-        let x = conv2d(b, "conv1", x, conv(64, size, stride))?;
+        let x = conv2d(b, "conv1", x, conv(scaled(64, self.width), size, stride))?;
         let x = norm(b, mode, "bn1", x)?;
         let x = b.relu(x)?;
         match self.stem {
@@ -98,11 +101,11 @@ impl Resnet {
         }
     }
 
-    /// Blocks of 64 · 2^stage channels; all stages but the first halve height and width.
+    /// Blocks of 64 · 2^stage channels times the width; all stages but the first halve height and width.
     fn stage(&self, b: &mut Builder, mode: Mode, mut x: ValueId, stage: usize, depth: usize) -> GraphResult<ValueId> {
         for i in 0..depth {
             let stride = if i == 0 && stage > 0 { 2 } else { 1 };
-            x = b.scope(i, |b| self.block(b, mode, x, 64 << stage, stride))?;
+            x = b.scope(i, |b| self.block(b, mode, x, scaled(64 << stage, self.width), stride))?;
         }
         Ok(x)
     }
@@ -175,12 +178,29 @@ impl Network for Resnet {
         dense(b, "fc", x, Dense { init: Initializer::TORCH_UNIFORM, ..Dense::new(self.classes) })
     }
 
+    fn choices(&self) -> Vec<Choice> {
+        let stem = match self.stem {
+            Stem::Imagenet => "imagenet",
+            Stem::Cifar => "cifar",
+        };
+        vec![
+            Choice::width(self.width, "times the channels of all its convolutions, in eights"),
+            Choice::new(
+                "stem",
+                stem,
+                "imagenet, cifar",
+                "what stands first: 7x7 and a pooling, or 3x3 for images of 32x32",
+            ),
+        ]
+    }
+
     fn set(&mut self, setting: Setting) -> Result<()> {
         match setting {
             Setting::Input(sample) => self.input = image(&sample)?,
             Setting::Classes(classes) => self.classes = classes,
             Setting::Stem(stem) => self.stem = stem,
-            other => return Err(other.refuse("resnet")),
+            Setting::Scale(width) => self.width = checked(width)?,
+            other => return Err(other.refuse(self)),
         }
         Ok(())
     }

@@ -3,8 +3,10 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
+use super::choice::checked_kernel;
 use super::frame::forward;
-use super::{Labels, Network, Setting, Task, image};
+use super::width::{checked, scaled};
+use super::{Choice, Labels, Network, Setting, Task, image};
 use crate::Initializer;
 use crate::error::Result;
 use crate::forward::Forward;
@@ -14,7 +16,7 @@ use crate::layers::{
 use crate::model::{Mode, Model};
 
 /// A U-Net: down through convolutions and poolings, up through transposed convolutions, with the way down beside it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Unet {
     /// Channels of each level from the top; between two levels height and width are halved.
     pub channels: Vec<usize>,
@@ -25,11 +27,22 @@ pub struct Unet {
     /// Whether a pixel is of one class alone: softmax against class numbers. Otherwise each output is a mask of its own:
     /// yes or no, whatever the others say.
     pub exclusive: bool,
+    /// What its channels are multiplied by: [`Setting::Scale`].
+    pub width: f32,
+    /// Height and width of its convolutions, odd.
+    pub kernel: usize,
 }
 
 impl Default for Unet {
     fn default() -> Self {
-        Unet { channels: vec![32, 64, 128, 256, 512], input: [256, 256, 3], outputs: 1, exclusive: false }
+        Unet {
+            channels: vec![32, 64, 128, 256, 512],
+            input: [256, 256, 3],
+            outputs: 1,
+            exclusive: false,
+            width: 1.0,
+            kernel: 3,
+        }
     }
 }
 
@@ -77,20 +90,28 @@ impl Network for Unet {
     }
 
     fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
-        let Some((&bottom, levels)) = self.channels.split_last() else {
+        let channels: Vec<usize> = self.channels.iter().map(|&n| scaled(n, self.width)).collect();
+        let Some((&bottom, levels)) = channels.split_last() else {
             return b.fail("a unet needs the channels of at least one level");
         };
         let (mut x, mut skips) = (x, Vec::new());
         for (level, &channels) in (1..).zip(levels) {
-            let skip = b.scope(format!("down{level}"), |b| double_conv(b, mode, x, channels))?;
+            let skip = b.scope(format!("down{level}"), |b| double_conv(b, mode, x, channels, self.kernel))?;
             x = b.scope(format!("down{level}"), |b| self.halve(b, skip))?;
             skips.push((level, channels, skip));
         }
-        x = b.scope("bottom", |b| double_conv(b, mode, x, bottom))?;
+        x = b.scope("bottom", |b| double_conv(b, mode, x, bottom, self.kernel))?;
         for (level, channels, skip) in skips.into_iter().rev() {
-            x = b.scope(format!("up{level}"), |b| up(b, mode, x, skip, channels))?;
+            x = b.scope(format!("up{level}"), |b| up(b, mode, x, skip, channels, self.kernel))?;
         }
         conv2d(b, "out", x, Conv2d::new(self.outputs, 1))
+    }
+
+    fn choices(&self) -> Vec<Choice> {
+        vec![
+            Choice::width(self.width, "times the channels of its levels (32, 64, 128, 256, 512), in eights"),
+            Choice::kernel(self.kernel),
+        ]
     }
 
     fn set(&mut self, setting: Setting) -> Result<()> {
@@ -98,7 +119,9 @@ impl Network for Unet {
             Setting::Input(sample) => self.input = image(&sample)?,
             Setting::Classes(outputs) => self.outputs = outputs,
             Setting::PixelClasses(classes) => (self.outputs, self.exclusive) = (classes, true),
-            other => return Err(other.refuse("unet")),
+            Setting::Scale(width) => self.width = checked(width)?,
+            Setting::Kernel(kernel) => self.kernel = checked_kernel(kernel)?,
+            other => return Err(other.refuse(self)),
         }
         Ok(())
     }
@@ -108,16 +131,16 @@ impl Network for Unet {
     }
 }
 
-fn up(b: &mut Builder, mode: Mode, x: ValueId, skip: ValueId, channels: usize) -> GraphResult<ValueId> {
+fn up(b: &mut Builder, mode: Mode, x: ValueId, skip: ValueId, channels: usize, kernel: usize) -> GraphResult<ValueId> {
     let transpose =
         Conv2dTranspose { stride: [2; 2], init: Initializer::HE_NORMAL, ..Conv2dTranspose::new(channels, 2) };
     let x = conv2d_transpose(b, "upconv", x, transpose)?;
     let x = b.concat(&[skip, x], 3)?;
-    double_conv(b, mode, x, channels)
+    double_conv(b, mode, x, channels, kernel)
 }
 
-fn double_conv(b: &mut Builder, mode: Mode, x: ValueId, channels: usize) -> GraphResult<ValueId> {
-    let conv = Conv2d { padding: Padding::Same, init: Initializer::HE_NORMAL, ..Conv2d::new(channels, 3) };
+fn double_conv(b: &mut Builder, mode: Mode, x: ValueId, channels: usize, kernel: usize) -> GraphResult<ValueId> {
+    let conv = Conv2d { padding: Padding::Same, init: Initializer::HE_NORMAL, ..Conv2d::new(channels, kernel) };
     let layer = ConvBn { conv, norm: BatchNorm::default(), activation: Activation::Relu };
     let x = conv_bn(b, mode, "1", x, layer)?;
     conv_bn(b, mode, "2", x, layer)

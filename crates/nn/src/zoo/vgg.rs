@@ -4,7 +4,8 @@
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
 use super::frame::forward;
-use super::{Labels, Network, Setting, Task, image};
+use super::width::{checked, scaled};
+use super::{Choice, Labels, Network, Setting, Task, image};
 use crate::Initializer;
 use crate::error::Result;
 use crate::forward::Forward;
@@ -23,11 +24,13 @@ pub struct Vgg16 {
     pub classes: usize,
     /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
+    /// What its channels are multiplied by: [`Setting::Scale`].
+    pub width: f32,
 }
 
 impl Default for Vgg16 {
     fn default() -> Self {
-        Vgg16 { input: [224, 224, 3], classes: 1000, dropout: 0.5 }
+        Vgg16 { input: [224, 224, 3], classes: 1000, dropout: 0.5, width: 1.0 }
     }
 }
 
@@ -40,8 +43,8 @@ impl Vgg16 {
         }
         for (stage, &(filters, convolutions)) in (1..).zip(&STAGES) {
             for i in 1..=convolutions {
-                let conv =
-                    Conv2d { padding: Padding::half(3), init: Initializer::HE_NORMAL_OUT, ..Conv2d::new(filters, 3) };
+                let conv = Conv2d::new(scaled(filters, self.width), 3);
+                let conv = Conv2d { padding: Padding::half(3), init: Initializer::HE_NORMAL_OUT, ..conv };
                 x = conv2d(b, format!("conv{stage}_{i}"), x, conv)?;
                 x = b.relu(x)?;
             }
@@ -90,12 +93,23 @@ impl Network for Vgg16 {
         b.scope("classifier", |b| self.classifier(b, mode, x))
     }
 
+    fn choices(&self) -> Vec<Choice> {
+        vec![
+            Choice::width(
+                self.width,
+                "times the channels of its convolutions, in eights; its dense layers keep their 4096",
+            ),
+            Choice::dropout(self.dropout),
+        ]
+    }
+
     fn set(&mut self, setting: Setting) -> Result<()> {
         match setting {
             Setting::Input(sample) => self.input = image(&sample)?,
             Setting::Classes(classes) => self.classes = classes,
             Setting::Dropout(rate) => self.dropout = rate,
-            other => return Err(other.refuse("vgg16")),
+            Setting::Scale(width) => self.width = checked(width)?,
+            other => return Err(other.refuse(self)),
         }
         Ok(())
     }

@@ -130,7 +130,7 @@ impl Network for Vit {
         match setting {
             Setting::Input(sample) => self.input = image(&sample)?,
             Setting::Classes(classes) => self.classes = classes,
-            other => return Err(other.refuse("vit")),
+            other => return Err(other.refuse(self)),
         }
         Ok(())
     }

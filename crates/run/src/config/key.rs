@@ -55,6 +55,10 @@ pub enum Form {
     Bool,
     /// "224x224x3"
     Shape,
+    /// Whole numbers between commas, or "none".
+    Counts,
+    /// Numbers between commas.
+    Numbers,
     /// Texts between commas.
     List,
     /// Texts, the option being given once for each.
@@ -104,6 +108,12 @@ impl Key {
     ) -> Key {
         self.option = Some(KeyOption { name, value_name, form, help, default: "", scope });
         self
+    }
+
+    /// An option whose help is what the key means.
+    pub(super) const fn typed(self, name: &'static str, form: (Form, &'static str), scope: u16) -> Key {
+        let meaning = self.meaning;
+        self.option(name, form, scope, meaning)
     }
 
     pub(super) const fn default(mut self, default: &'static str) -> Key {

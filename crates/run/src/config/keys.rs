@@ -25,17 +25,54 @@ pub static KEYS: &[Key] = &[
     key("model", "classes", "10", "counted in the data where it can be", |s, v| v.count().set(&mut s.model.classes))
         .option("classes", (Form::Whole, "N"), TRAIN | PLAN, "Number of classes")
         .default("counted in the data where it can be"),
+    key("model", "outputs", "1", "numbers that a regression predicts; the labels say it", |s, v| {
+        v.count().set(&mut s.model.outputs)
+    })
+    .typed("outputs", (Form::Whole, "N"), TRAIN | PLAN | INIT),
+    key("model", "hidden", "[64, 32]", "of an mlp: units of each hidden layer; [] for a linear model", |s, v| {
+        v.widths().set(&mut s.model.hidden)
+    })
+    .option("hidden", (Form::Counts, "N,N"), TRAIN | PLAN | INIT, "Units of an mlp's hidden layers, such as 64,32; none for a linear model")
+    .default("two layers as the input is large"),
+    key("model", "activation", "\"relu\"", "of an mlp: relu, gelu, silu, tanh, …, after each hidden layer", |s, v| {
+        v.activation().set(&mut s.model.activation)
+    })
+    .option("activation", (Form::Text, "NAME"), TRAIN | PLAN | INIT, "Activation of an mlp's hidden layers: relu, gelu, silu, tanh, …; `memfit models mlp` lists them")
+    .default("relu"),
+    key("model", "dropout", "0.2", "dropout rate: of an mlp after each hidden layer, else before the last layers", |s, v| {
+        v.share().set(&mut s.model.dropout)
+    })
+    .option("dropout", (Form::Number, "RATE"), TRAIN | PLAN | INIT, "Dropout rate: of an mlp after each hidden layer, of others before their last layers")
+    .default("the model's own"),
+    key("model", "width", "0.5", "of a convnet: what its channels are multiplied by; of a gpt: channels, such as 384", |s, v| {
+        v.positive().set(&mut s.model.width)
+    })
+    .option("width", (Form::Number, "X"), TRAIN | PLAN | INIT, "Width of a convnet, such as 0.5 for half the channels; of a gpt its channels, such as 384")
+    .default("1; of a gpt 384"),
+    key("model", "kernel", "5", "of digits and unet: height and width of the convolutions, odd", |s, v| {
+        v.count().set(&mut s.model.kernel)
+    })
+    .option("kernel", (Form::Whole, "N"), TRAIN | PLAN | INIT, "Height and width of the convolutions of digits and unet, odd")
+    .default("3"),
     key("model", "stem", "\"imagenet\"", "of a resnet: imagenet, or cifar for images of 32x32", |s, v| {
         v.one_of(&["imagenet", "cifar"]).set(&mut s.model.stem)
-    }),
-    key("model", "dropout", "0.2", "dropout rate before the last layer", |s, v| v.share().set(&mut s.model.dropout)),
-    key("model", "layers", "6", "of a gpt", |s, v| v.count().set(&mut s.model.layers)),
-    key("model", "width", "384", "of a gpt", |s, v| v.count().set(&mut s.model.width)),
-    key("model", "heads", "6", "of a gpt", |s, v| v.count().set(&mut s.model.heads)),
-    key("model", "sequence", "256", "tokens in a sample of a gpt", |s, v| v.count().set(&mut s.model.sequence)),
+    })
+    .option("stem", (Form::Text, "imagenet|cifar"), TRAIN | PLAN | INIT, "What a resnet begins with: imagenet, or cifar for images of 32x32")
+    .default("imagenet"),
+    key("model", "layers", "6", "of a gpt: transformer blocks", |s, v| v.count().set(&mut s.model.layers))
+        .option("layers", (Form::Whole, "N"), TRAIN | PLAN | INIT, "Transformer blocks of a gpt")
+        .default("6"),
+    key("model", "heads", "6", "of a gpt: attention heads, which divide its width", |s, v| v.count().set(&mut s.model.heads))
+        .option("heads", (Form::Whole, "N"), TRAIN | PLAN | INIT, "Attention heads of a gpt, which divide its width")
+        .default("6"),
+    key("model", "sequence", "256", "tokens in a sample of a gpt", |s, v| v.count().set(&mut s.model.sequence))
+        .option("sequence", (Form::Whole, "N"), TRAIN | PLAN | INIT, "Tokens in a sample of a gpt")
+        .default("256"),
     key("model", "vocabulary", "4096", "tokens that a gpt knows; a text file says it itself", |s, v| {
         v.count().set(&mut s.model.vocabulary)
-    }),
+    })
+    .option("vocabulary", (Form::Whole, "N"), TRAIN | PLAN | INIT, "Tokens that a gpt knows")
+    .default("a text file's, else 4096"),
     key(
         "model",
         "weights",
@@ -60,9 +97,10 @@ pub static KEYS: &[Key] = &[
         TRAIN | PLAN,
         "Freeze these layers, such as conv1 or 'layer*/0'; may be given several times",
     ),
-    key("model", "trainable", "[\"fc\"]", "or the other way round: all but these are frozen", |s, v| {
+    key("model", "trainable", "[\"fc\"]", "or the other way round: layers to train, and all others are frozen", |s, v| {
         v.texts().put(&mut s.model.trainable)
-    }),
+    })
+    .typed("trainable", (Form::Repeated, "PATTERN"), TRAIN | PLAN),
     key(
         "data",
         "kind",
@@ -96,20 +134,22 @@ pub static KEYS: &[Key] = &[
         .default("what lies beside the training data, else a share of them"),
     key("data", "hold_out", "0.2", "without test: validation split, the share of train that is held out", |s, v| {
         v.share().set(&mut s.data.hold_out)
-    }),
+    })
+    .typed("hold-out", (Form::Number, "SHARE"), TRAIN | PLAN | INIT),
     key(
         "data",
         "label",
         "\"label\"",
         "column of a csv (its name, or its number from 0), array of an npz, or feature of a tfrecord \
-         that is the label",
-        |s, v| v.text().set(&mut s.data.label),
+         that is the label; several columns of numbers as [\"a\", \"b\"]",
+        |s, v| v.names().put(&mut s.data.label),
     )
     .option(
         "label",
         (Form::Text, "NAME"),
         TRAIN | PLAN | INIT | EVAL,
-        "Label: a column of a csv (its name, or its number from 0), an array of an npz, or a feature of a tfrecord",
+        "Label: a column of a csv (its name, or its number from 0), or several as a,b; an array of an npz, or a feature of a \
+         tfrecord",
     )
     .default("the column called label, the array called y or the like"),
     key("data", "features", "\"image\"", "array of an npz, or feature of a tfrecord, that is the input", |s, v| {
@@ -128,8 +168,36 @@ pub static KEYS: &[Key] = &[
         "\"x_test\"",
         "of an npz: the same of the test set, if it is called otherwise",
         |s, v| v.text().set(&mut s.data.test_features),
+    )
+    .typed("test-features", (Form::Text, "NAME"), TRAIN | PLAN | INIT),
+    key("data", "test_label", "\"y_test\"", "of an npz: array of the test set's labels, if it is called otherwise", |s, v| v.text().set(&mut s.data.test_label))
+    .typed("test-label", (Form::Text, "NAME"), TRAIN | PLAN | INIT),
+    key(
+        "data",
+        "sample_weight",
+        "\"weight\"",
+        "column of a csv, or array of an npz, by which the loss of each sample is multiplied in training",
+        |s, v| v.text().set(&mut s.data.sample_weight),
+    )
+    .option(
+        "sample-weight",
+        (Form::Text, "NAME"),
+        TRAIN | PLAN | INIT,
+        "Multiply the loss of each sample by its weight: a column of a csv, or an array of an npz",
     ),
-    key("data", "test_label", "\"y_test\"", "and its label", |s, v| v.text().set(&mut s.data.test_label)),
+    key(
+        "data",
+        "standardise_targets",
+        "true",
+        "of a regression: train on (label - mean) / deviation, as the training set has them; answers are in the label's unit",
+        |s, v| v.flag().set(&mut s.data.standardise_targets),
+    )
+    .option(
+        "standardise-targets",
+        (Form::Flag, ""),
+        TRAIN | PLAN | INIT,
+        "Train a regression on labels with mean 0 and deviation 1; errors and predictions are in their own unit",
+    ),
     key(
         "data",
         "masks",
@@ -150,7 +218,8 @@ pub static KEYS: &[Key] = &[
         "[\"road #804080\", \"sky #4682b4\"]",
         "of coloured masks: a class with its colour; colours of one name are one class",
         |s, v| v.texts().put(&mut s.data.colours),
-    ),
+    )
+    .typed("colours", (Form::Repeated, "'NAME #RRGGBB'"), TRAIN | PLAN | INIT),
     key(
         "data",
         "header",
@@ -167,7 +236,8 @@ pub static KEYS: &[Key] = &[
     .default("found out"),
     key("data", "token", "\"u16\"", "what a token file holds: u8, u16 or u32", |s, v| {
         v.one_of(&["u8", "u16", "u32"]).set(&mut s.data.token)
-    }),
+    })
+    .typed("token", (Form::Text, "u8|u16|u32"), TRAIN | PLAN | INIT),
     key(
         "data",
         "augment",
@@ -200,22 +270,27 @@ pub static KEYS: &[Key] = &[
     .default("the model's own"),
     key("data", "mixup", "0.2", "mixes samples and their labels, by Beta(a, a)", |s, v| {
         v.positive().set(&mut s.data.mixup)
-    }),
+    })
+    .typed("mixup", (Form::Number, "A"), TRAIN | PLAN | INIT),
     key("data", "mean", "[0.485, 0.456, 0.406]", "subtracted from each channel, of pixels in 0 to 1", |s, v| {
         v.numbers().set(&mut s.data.mean)
-    }),
-    key("data", "std", "[0.229, 0.224, 0.225]", "and divided by this", |s, v| v.numbers().set(&mut s.data.std)),
+    })
+    .typed("mean", (Form::Numbers, "X,X,X"), TRAIN | PLAN | INIT),
+    key("data", "std", "[0.229, 0.224, 0.225]", "what each channel is divided by, behind the mean", |s, v| v.numbers().set(&mut s.data.std))
+    .typed("std", (Form::Numbers, "X,X,X"), TRAIN | PLAN | INIT),
     key(
         "data",
         "shuffle",
         "10000",
         "size of the shuffle buffer, in samples; all if not given, and 1 keeps their order",
         |s, v| v.count().set(&mut s.data.shuffle),
-    ),
+    )
+    .typed("shuffle", (Form::Whole, "N"), TRAIN | PLAN | INIT),
     key("data", "cache", "\"memory\"", "off, memory (spills to disk), or a file that is kept: replicas make it before the first step", |s, v| {
         v.text().set(&mut s.data.cache)
     })
-    .a_path(),
+    .a_path()
+    .typed("cache", (Form::Path, "off|memory|FILE"), TRAIN | PLAN | INIT),
     key("data", "skip_bad", "false", "skip samples that cannot be read, and say how many", |s, v| {
         v.flag().set(&mut s.data.skip_bad)
     })
@@ -264,26 +339,77 @@ pub static KEYS: &[Key] = &[
     key("train", "lr", "0.001", "learning rate", |s, v| v.positive().set(&mut s.train.lr))
         .option("lr", (Form::Number, "RATE"), TRAIN | PLAN | RESUME, "Learning rate")
         .default("the optimizer's usual one"),
-    key("train", "weight_decay", "0.01", "of sgd, momentum, nesterov, adam and adamw", |s, v| {
+    key("train", "weight_decay", "0.01", "weight decay, of sgd, momentum, nesterov, adam and adamw", |s, v| {
         v.not_negative().set(&mut s.train.weight_decay)
-    }),
+    })
+    .typed("weight-decay", (Form::Number, "X"), TRAIN | PLAN | INIT),
     key("train", "schedule", "\"cosine\"", "learning rate schedule: constant, step or cosine", |s, v| {
         v.one_of(&["constant", "step", "cosine"]).set(&mut s.train.schedule)
-    }),
+    })
+    .typed("schedule", (Form::Text, "constant|step|cosine"), TRAIN | PLAN | INIT),
     key("train", "warm_up", "100", "steps of linear warm-up of the learning rate", |s, v| {
         v.count_or_zero().set(&mut s.train.warm_up)
-    }),
-    key("train", "decay_every", "10", "of schedule \"step\": epochs", |s, v| v.count().set(&mut s.train.decay_every)),
+    })
+    .typed("warm-up", (Form::Whole, "STEPS"), TRAIN | PLAN | INIT),
+    key("train", "decay_every", "10", "of schedule \"step\": epochs", |s, v| v.count().set(&mut s.train.decay_every))
+    .typed("decay-every", (Form::Whole, "EPOCHS"), TRAIN | PLAN | INIT),
     key("train", "decay", "0.1", "of schedule \"step\": the factor; of \"cosine\": the share that stays", |s, v| {
         v.share_or_one().set(&mut s.train.decay)
-    }),
+    })
+    .typed("decay", (Form::Number, "X"), TRAIN | PLAN | INIT),
     key("train", "clip_norm", "1.0", "gradient clipping by global norm", |s, v| {
         v.positive().set(&mut s.train.clip_norm)
-    }),
-    key("train", "clip_value", "1.0", "gradient clipping by value", |s, v| v.positive().set(&mut s.train.clip_value)),
+    })
+    .typed("clip-norm", (Form::Number, "X"), TRAIN | PLAN | INIT),
+    key("train", "clip_value", "1.0", "gradient clipping by value", |s, v| v.positive().set(&mut s.train.clip_value))
+    .typed("clip-value", (Form::Number, "X"), TRAIN | PLAN | INIT),
+    key(
+        "train",
+        "task",
+        "\"regression\"",
+        "classification, or regression: predict numbers; as the labels of a csv or npz look if not given",
+        |s, v| v.one_of(&["classification", "regression"]).set(&mut s.train.task),
+    )
+    .option(
+        "task",
+        (Form::Text, "classification|regression"),
+        TRAIN | PLAN | INIT,
+        "What to predict: classes, or numbers",
+    )
+    .default("as the labels look"),
+    key(
+        "train",
+        "loss",
+        "\"mse\"",
+        "of a regression: mse, mae, huber (huber:0.5 with its delta), log-cosh or poisson (of the logarithm of a rate); of \
+         classes: cross-entropy",
+        |s, v| v.loss().set(&mut s.train.loss),
+    )
+    .option(
+        "loss",
+        (Form::Text, "NAME"),
+        TRAIN | PLAN | INIT,
+        "Loss of a regression: mse, mae, huber, huber:DELTA, log-cosh or poisson; of classes: cross-entropy",
+    )
+    .default("mse, and cross-entropy of classes"),
+    key(
+        "train",
+        "class_weight",
+        "\"balanced\"",
+        "balanced, or by name or number { cat = 2.0, dog = 1.0 }: the loss of each sample is multiplied by its class's weight",
+        |s, v| v.class_weights().set(&mut s.train.class_weight),
+    )
+    .option(
+        "class-weight",
+        (Form::Text, "balanced|CLASS=N,…"),
+        TRAIN | PLAN | INIT,
+        "Multiply the loss of each sample by the weight of its class: balanced, or such as cat=2,dog=1",
+    )
+    .default("none"),
     key("train", "label_smoothing", "0.1", "share of a label that is spread over all classes", |s, v| {
         v.share().set(&mut s.train.label_smoothing)
-    }),
+    })
+    .typed("label-smoothing", (Form::Number, "SHARE"), TRAIN | PLAN | INIT),
     key("train", "precision", "\"f32\"", "f32, mixed (bf16 activations) or mixed-f16 (with a scaled loss)", |s, v| {
         v.text().set(&mut s.train.precision)
     })
@@ -299,12 +425,14 @@ pub static KEYS: &[Key] = &[
         "train",
         "monitor",
         "\"accuracy\"",
-        "what best means: loss, accuracy, top5, mean_iou, perplexity or mean_absolute_error",
+        "what best means: loss, accuracy, top5, mean_iou, perplexity, mae, rmse or r2",
         |s, v| v.text().set(&mut s.train.monitor),
-    ),
+    )
+    .typed("monitor", (Form::Text, "SCORE"), TRAIN | PLAN | INIT),
     key("train", "patience", "5", "early stopping: after so many evaluations without a better one", |s, v| {
         v.count().set(&mut s.train.patience)
-    }),
+    })
+    .typed("patience", (Form::Whole, "N"), TRAIN | PLAN | INIT),
     key("train", "save_every", "500", "steps between checkpoints, besides the one after each epoch", |s, v| {
         v.count().set(&mut s.train.save_every)
     })
@@ -332,10 +460,12 @@ pub static KEYS: &[Key] = &[
         .default("a new one under runs/"),
     key("train", "share", "2.0", "of several runs on one device: weight of its share of the device's time", |s, v| {
         v.positive().set(&mut s.train.share)
-    }),
+    })
+    .typed("share", (Form::Number, "X"), TRAIN),
     key("train", "priority", "1", "of several runs on one device: those of higher priority go first", |s, v| {
         v.whole().set(&mut s.train.priority)
-    }),
+    })
+    .typed("priority", (Form::Whole, "N"), TRAIN),
     key(
         "memory",
         "total",

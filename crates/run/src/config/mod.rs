@@ -17,7 +17,7 @@ use toml::{Table, Value};
 pub use key::{Form, Key, KeyOption, scope};
 pub use keys::{KEYS, find};
 pub use read::parse_size;
-pub use sections::{DataConfig, MemoryConfig, ModelConfig, ReplicasConfig, Sections, TrainConfig};
+pub use sections::{ClassWeights, DataConfig, MemoryConfig, ModelConfig, ReplicasConfig, Sections, TrainConfig};
 pub use template::commented;
 pub use texts::{RunFolder, RunText};
 
@@ -45,7 +45,7 @@ pub enum Origin {
 }
 
 /// What is no path where a path may stand.
-const WORDS: [&str; 2] = ["off", "memory"];
+pub const WORDS: [&str; 2] = ["off", "memory"];
 
 impl RunConfig {
     /// Reads a run file.
@@ -61,7 +61,7 @@ impl RunConfig {
     /// What a file says, wherever it was read.
     pub fn of_text(RunText { path, text, folder }: RunText) -> Result<RunConfig> {
         // What an older version wrote down is no wish of anybody.
-        let change = if folder.is_some() { rename_former_keys } else { |_: &mut Table| {} };
+        let change = if folder.is_some() { as_it_was } else { |_: &mut Table| {} };
         let config = RunConfig::parse_with(&text, path.parent().unwrap_or(Path::new("")), change)
             .map_err(|source| RunError::InFile { path: path.clone(), source: Box::new(source) })?;
         Ok(RunConfig { origin: folder.map_or(Origin::File(path), Origin::RunDir), ..config })
@@ -114,8 +114,13 @@ impl RunConfig {
 
     /// The same for a model of this name.
     pub(crate) fn with_model(&self, name: &str) -> Result<RunConfig> {
+        self.with("model", "name", name)
+    }
+
+    /// The same with a key set.
+    pub(crate) fn with(&self, section: &str, key: &str, value: impl Into<Value>) -> Result<RunConfig> {
         let mut config = self.clone();
-        config.set("model", "name", name)?;
+        config.set(section, key, value)?;
         Ok(config)
     }
 
@@ -210,8 +215,14 @@ impl Deref for RunConfig {
     }
 }
 
-/// Takes over what a run file of an older version says under a name that is no longer one.
-fn rename_former_keys(table: &mut Table) {
+/// What a run file of an older version means: under a name that is no longer one, and by what was not written down.
+fn as_it_was(table: &mut Table) {
+    if let Some(Value::Table(model)) = table.get_mut("model")
+        && model.get("name").and_then(Value::as_str) == Some("mlp")
+    {
+        // There were no others.
+        model.entry("hidden").or_insert_with(|| vec![2048, 2048].into());
+    }
     for key in KEYS {
         if let Some(Value::Table(keys)) = table.get_mut(key.section)
             && let Some(value) = key.formerly.and_then(|former| keys.remove(former))

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memfit::data::augment::Augmentation;
+use memfit::nn::Loss;
 use memfit::nn::error::nearest;
+use memfit::nn::layers::Activation;
 use memfit::plan::{Link, bytes};
 use toml::{Table, Value};
 
-use super::{KEYS, Sections, find};
+use super::{ClassWeights, KEYS, Sections, find};
 use crate::error::{Result, RunError};
 
 /// Every key checked, each value of its kind.
@@ -99,6 +101,39 @@ impl KeyValue<'_> {
         self.must("a list of texts", texts.unwrap_or(None))
     }
 
+    /// A text, or a list of texts.
+    pub fn names(self) -> Read<Vec<String>> {
+        let one = self.value.as_str().map(|text| vec![text.to_string()]);
+        self.must("a text in quotes, or a list of such", one.or_else(|| self.texts().0.ok()).filter(|n| !n.is_empty()))
+    }
+
+    /// The name of a loss.
+    pub fn loss(self) -> Read<Loss> {
+        match self.value.as_str().map(Loss::from_name) {
+            Some(loss) => Read(loss.map_err(|error| format!("must be the name of a loss: {error}"))),
+            None => self.must("the name of a loss, such as \"huber\"", None),
+        }
+    }
+
+    /// "balanced", or a weight for each class: { cat = 2.0, dog = 1.0 }, or "cat=2,dog=1" as it is typed.
+    pub fn class_weights(self) -> Read<ClassWeights> {
+        let number = |text: &str| text.trim().parse().ok();
+        let of_pair = |pair: &str| {
+            let (class, weight) = pair.rsplit_once('=')?;
+            Some((class.trim().to_string(), number(weight)?))
+        };
+        let weights: Option<Vec<(String, f32)>> = match self.value {
+            Value::String(text) if text == "balanced" => return Read(Ok(ClassWeights::Balanced)),
+            Value::String(text) => text.split(',').map(of_pair).collect(),
+            Value::Table(table) => table.iter().map(|(class, v)| Some((class.clone(), as_number(v)?))).collect(),
+            _ => None,
+        };
+        let are_right =
+            |all: &Vec<(String, f32)>| !all.is_empty() && all.iter().all(|(_, w)| *w >= 0.0 && w.is_finite());
+        let weights = weights.filter(are_right).map(ClassWeights::Of);
+        self.must("\"balanced\", or a weight of 0 or more for each class, such as { cat = 2.0, dog = 1.0 }", weights)
+    }
+
     /// A list of texts, in each of which several may stand between commas.
     pub fn augmentations(self) -> Read<Vec<Augmentation>> {
         Read(self.texts().0.and_then(|texts| {
@@ -154,6 +189,17 @@ impl KeyValue<'_> {
     pub fn counts(self) -> Read<Vec<usize>> {
         let sizes = |a: &Vec<Value>| a.iter().map(|v| as_count(v).filter(|n| *n > 0)).collect::<Option<Vec<_>>>();
         self.must("a list of whole numbers", self.value.as_array().and_then(sizes).filter(|a| !a.is_empty()))
+    }
+
+    /// A list of whole numbers, which may be empty.
+    pub fn widths(self) -> Read<Vec<usize>> {
+        let sizes = |a: &Vec<Value>| a.iter().map(|v| as_count(v).filter(|n| *n > 0)).collect::<Option<Vec<_>>>();
+        self.must("a list of whole numbers of at least 1", self.value.as_array().and_then(sizes))
+    }
+
+    pub fn activation(self) -> Read<Activation> {
+        let Some(name) = self.value.as_str() else { return self.must("the name of an activation", None) };
+        Read(Activation::from_name(name).map_err(|e| format!("must be the name of an activation: {e}")))
     }
 
     pub fn numbers(self) -> Read<Vec<f32>> {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memfit::data::augment::Augmentation;
+use memfit::nn::Loss;
+use memfit::nn::layers::Activation;
 use memfit::plan::Link;
 
 /// `None`, or empty, where a key is not set.
@@ -22,10 +24,16 @@ pub struct ModelConfig {
     pub name: Option<String>,
     pub input: Option<Vec<usize>>,
     pub classes: Option<usize>,
+    /// Numbers that a regression predicts.
+    pub outputs: Option<usize>,
+    pub hidden: Option<Vec<usize>>,
+    pub activation: Option<Activation>,
     pub stem: Option<String>,
     pub dropout: Option<f32>,
+    pub kernel: Option<usize>,
     pub layers: Option<usize>,
-    pub width: Option<usize>,
+    /// Of a convnet what its channels are multiplied by, else channels.
+    pub width: Option<f32>,
     pub heads: Option<usize>,
     pub sequence: Option<usize>,
     pub vocabulary: Option<usize>,
@@ -40,10 +48,13 @@ pub struct DataConfig {
     pub train: Option<PathBuf>,
     pub test: Option<PathBuf>,
     pub hold_out: Option<f32>,
-    pub label: Option<String>,
+    /// One, or several columns of numbers.
+    pub label: Vec<String>,
     pub features: Option<String>,
     pub test_label: Option<String>,
     pub test_features: Option<String>,
+    pub sample_weight: Option<String>,
+    pub standardise_targets: Option<bool>,
     pub masks: Option<String>,
     pub colours: Vec<String>,
     pub header: Option<bool>,
@@ -75,6 +86,9 @@ pub struct TrainConfig {
     pub clip_norm: Option<f32>,
     pub clip_value: Option<f32>,
     pub label_smoothing: Option<f32>,
+    pub task: Option<String>,
+    pub loss: Option<Loss>,
+    pub class_weight: Option<ClassWeights>,
     pub precision: Option<String>,
     pub monitor: Option<String>,
     pub patience: Option<usize>,
@@ -84,6 +98,15 @@ pub struct TrainConfig {
     pub out: Option<PathBuf>,
     pub share: Option<f32>,
     pub priority: Option<u64>,
+}
+
+/// What samples weigh by their classes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClassWeights {
+    /// Each class as much as any other, however many samples it has.
+    Balanced,
+    /// By name or number; the others weigh 1.
+    Of(Vec<(String, f32)>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -31,6 +31,12 @@ mod tests {
     use crate::config::RunConfig;
     use std::path::Path;
 
+    #[test]
+    fn every_key_can_be_typed() {
+        let none: Vec<String> = KEYS.iter().filter(|key| key.option.is_none()).map(|key| key.path()).collect();
+        assert_eq!(none, [""; 0], "a key needs an option: .option(…), or .typed(…) where its meaning is all the help");
+    }
+
     fn read(text: &str, folder: &Path) -> crate::error::Result<RunConfig> {
         RunConfig::parse(text, folder)
     }

@@ -29,6 +29,8 @@ const OTHER_SETS: [&str; 4] = ["test", "val", "valid", "validation"];
 pub struct ArrayNames {
     pub features: String,
     pub label: String,
+    /// Of the samples' weights.
+    pub weight: Option<String>,
     /// Whether one of them was found by its name, and not said.
     pub is_guessed: bool,
     /// Whether they are those of a test set, which other keys name.
@@ -38,11 +40,13 @@ pub struct ArrayNames {
 impl ArrayNames {
     /// Of a training set.
     pub fn of_training(path: &Path, config: &DataConfig, pool: &BytePool) -> Result<ArrayNames> {
-        let (features, label) = (config.features.as_deref(), config.label.as_deref());
+        let (features, label) = (config.features.as_deref(), config.label.first().map(String::as_str));
+        let weight = config.sample_weight.clone();
         if let (Some(features), Some(label)) = (features, label) {
             return Ok(ArrayNames {
                 features: features.into(),
                 label: label.into(),
+                weight,
                 is_guessed: false,
                 is_test: false,
             });
@@ -59,14 +63,14 @@ impl ArrayNames {
             said.unwrap_or_else(usual).to_string()
         };
         let (features, label) = usual.unwrap_or_else(|| (alone(features, 0), alone(label, 1)));
-        Ok(ArrayNames { features, label, is_guessed: true, is_test: false })
+        Ok(ArrayNames { features, label, weight, is_guessed: true, is_test: false })
     }
 
     /// As they are said, else as they are mostly called.
     pub fn usual(config: &DataConfig) -> ArrayNames {
-        let [features, label] = [(&config.features, USUAL[0][0]), (&config.label, USUAL[0][1])]
-            .map(|(said, usual)| said.clone().unwrap_or_else(|| usual.into()));
-        ArrayNames { features, label, is_guessed: false, is_test: false }
+        let [features, label] = [(config.features.as_ref(), USUAL[0][0]), (config.label.first(), USUAL[0][1])]
+            .map(|(said, usual)| said.cloned().unwrap_or_else(|| usual.into()));
+        ArrayNames { features, label, weight: None, is_guessed: false, is_test: false }
     }
 
     /// Of a test set in this file: as it is said, else the counterparts of those of the training set, else the same names.
@@ -80,6 +84,7 @@ impl ArrayNames {
         Ok(ArrayNames {
             features: name(&config.test_features, &self.features, 0),
             label: name(&config.test_label, &self.label, 1),
+            weight: None,
             is_guessed: config.test_features.is_none() || config.test_label.is_none(),
             is_test: true,
         })
@@ -96,15 +101,18 @@ impl ArrayNames {
         let known = names(path, pool)?;
         let of_set = |set: &str| {
             let (features, label) = (in_set(&known, &self.features, set)?, in_set(&known, &self.label, set)?);
-            Some(ArrayNames { features, label, is_guessed: true, is_test: true })
+            Some(ArrayNames { features, label, weight: None, is_guessed: true, is_test: true })
         };
         Ok(OTHER_SETS.into_iter().filter_map(of_set).collect())
     }
 
-    /// Opens them as the fields `x` and `y`.
+    /// Opens them as the fields `x` and `y`, and `w` where there are weights.
     pub fn open(&self, path: &Path, pool: &BytePool) -> Result<Arrays> {
         let found = list(path, pool)?;
-        for (role, name) in [(ArrayRole::Features, &self.features), (ArrayRole::Label, &self.label)] {
+        let weight = self.weight.as_ref().map(|name| (ArrayRole::Weight, name));
+        for (role, name) in
+            [(ArrayRole::Features, &self.features), (ArrayRole::Label, &self.label)].into_iter().chain(weight)
+        {
             let (path, array) = (path.to_path_buf(), ArrayOf { role, is_test: self.is_test, name: name.clone() });
             match found.iter().find(|info| info.name == *name) {
                 None => {
@@ -117,11 +125,14 @@ impl ArrayNames {
                 Some(_) => {}
             }
         }
+        let fields = [("x", self.features.as_str()), ("y", &self.label)].into_iter();
+        let fields: Vec<(&str, &str)> = fields.chain(weight.map(|(_, name)| ("w", name.as_str()))).collect();
         if !path.is_dir() {
-            return Ok(Arrays::npz(path, &[("x", &self.features), ("y", &self.label)], pool)?);
+            return Ok(Arrays::npz(path, &fields, pool)?);
         }
         let file = |name: &str| path.join(name).with_added_extension(NPY);
-        Ok(Arrays::npy(&[("x", file(&self.features)), ("y", file(&self.label))], pool)?)
+        let files: Vec<_> = fields.iter().map(|(field, name)| (*field, file(name))).collect();
+        Ok(Arrays::npy(&files, pool)?)
     }
 
     /// Opens the features alone as the field `x`: of a file with one array that can be read, that one, and of a single array, it.
@@ -174,6 +185,7 @@ impl ArrayNames {
 pub enum ArrayRole {
     Features,
     Label,
+    Weight,
 }
 
 /// An array that a run asks for.
@@ -193,6 +205,7 @@ impl ArrayOf {
             (ArrayRole::Label, false) => "label",
             (ArrayRole::Features, true) => "test_features",
             (ArrayRole::Label, true) => "test_label",
+            (ArrayRole::Weight, _) => "sample_weight",
         }
     }
 }

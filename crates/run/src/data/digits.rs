@@ -26,7 +26,7 @@ pub fn open(model: String) -> Result<DataSources> {
         test: Some(Arc::new(test)),
         test_from: TestFrom::HeldOut { share: HELD_OUT as f32, is_said: false },
         test_arrays: None,
-        facts: DataFacts { sample: Some(vec![8, 8, 1]), classes: Some(10) },
+        facts: DataFacts { sample: Some(vec![8, 8, 1]), classes: Some(10), values: None },
         schema: Schema { classes: (0..10).map(|n| n.to_string()).collect(), ..Schema::default() },
         survey: DataSurvey { classes: Some(classes()), ..DataSurvey::default() },
         unused: Vec::new(),

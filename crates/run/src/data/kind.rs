@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use memfit::data::BytePool;
-use memfit::nn::ZooModel;
 use memfit::nn::zoo::Task;
 
 use super::{arrays, bad_path};
@@ -72,11 +71,7 @@ pub(super) fn of_run(config: &RunConfig) -> Result<Kind> {
     match (&config.data.train, config.model.name.as_deref()) {
         (Some(path), _) => kind_of(path),
         (None, None | Some(DIGITS)) => Ok(Kind::Digits),
-        (None, Some(model)) => {
-            // One that does not exist needs no data.
-            ZooModel::from_name(model)?;
-            Err(RunError::NoData { model: model.into() })
-        }
+        (None, Some(model)) => Err(RunError::NoData { model: model.into() }),
     }
 }
 

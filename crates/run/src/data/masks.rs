@@ -42,7 +42,7 @@ pub(super) fn pairs(path: &Path, config: &RunConfig, schema: Option<&Schema>, po
     if classes == 1 && said != 1 {
         return Err(RunError::MaskClasses { classes: said });
     }
-    let facts = DataFacts { sample: None, classes: Some(classes) };
+    let facts = DataFacts { classes: Some(classes), ..DataFacts::default() };
     let survey = DataSurvey { left_out: pairs.left_out().to_vec(), ..survey };
     let schema = Schema { classes: table.names, masks: Some(masks.clone()), ..Schema::default() };
     Ok(KnownSource { source: std::sync::Arc::new(pairs.with_masks(masks)), facts, schema, survey })

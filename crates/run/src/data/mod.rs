@@ -2,6 +2,7 @@
 //! into the shape that the model reads.
 
 mod arrays;
+mod columns;
 mod digits;
 mod kind;
 pub mod masks;
@@ -13,6 +14,7 @@ pub mod same_data;
 mod summary;
 mod survey;
 mod table;
+mod targets;
 mod unlabelled;
 
 use std::path::{Path, PathBuf};
@@ -25,22 +27,28 @@ use memfit::data::sources::{
 };
 use memfit::data::{BytePool, DataError, Source};
 use memfit::exec::Device;
-use serde::{Deserialize, Serialize};
+use memfit::nn::Unit as TargetUnit;
 
 use crate::config::{DataConfig, RunConfig};
 use crate::error::{Result, RunError};
+use crate::goal::REGRESSION;
 use crate::text::count;
+use crate::train::skip_bad;
 
 pub use arrays::{ArrayNames, ArrayOf, ArrayRole};
+pub use columns::Columns;
 pub use kind::{Kind, kind_of, model_name};
 pub use overlap::{Overlap, overlap};
 pub(crate) use pipeline::in_file;
 pub use pipeline::{Part, ROW, datasets, images_alone, rows_alone, test_set};
-pub use summary::{ClassSummary, DataSummary, Decided, EpochBatches, InputSummary, Warning, summary};
+pub use summary::{
+    ClassSummary, DataSummary, Decided, EpochBatches, InputSummary, TargetSummary, Warning, WeightSummary, summary,
+};
 pub use survey::{DataSurvey, SeenClasses, SeenMasks, SizeRange, Unit};
 pub use unlabelled::{Unlabelled, open_unlabelled};
 
 use place::Places;
+pub(crate) use targets::class_weights;
 
 /// For everything that the pipeline holds, where nothing was said.
 pub const HOST_BUDGET: u64 = 512 << 20;
@@ -62,6 +70,8 @@ pub struct DataFacts {
     /// The shape of a sample, where all have one.
     pub sample: Option<Vec<usize>>,
     pub classes: Option<usize>,
+    /// Numbers of a label that is to be predicted, where it is no class.
+    pub values: Option<usize>,
 }
 
 /// Sources that are open, and what is known of them.
@@ -115,19 +125,14 @@ pub struct Schema {
     pub classes: Vec<String>,
     /// Of a table that names them.
     pub columns: Option<Columns>,
-    /// Of a table that does not: the number of the label's column; not written down.
-    pub label: Option<usize>,
+    /// Of a table that does not: the numbers of the label's columns; not written down.
+    pub labels: Vec<usize>,
+    /// What standardised targets are measured in.
+    pub units: Vec<TargetUnit>,
     /// What masks are.
     pub masks: Option<Masks>,
     /// Of an NPZ file; not written down.
     pub arrays: Option<ArrayNames>,
-}
-
-/// The columns of a table, by name.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Columns {
-    pub label: String,
-    pub features: Vec<String>,
 }
 
 /// What the data says about the model; nothing where no data was named.
@@ -155,12 +160,18 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     }
     // How data are read may depend on who reads them.
     let config = &config.with_model(&model)?;
+    targets::check_goal(kind, config)?;
     let Some(path) = &config.data.train else {
         let kind = kind.name();
         return Err(RunError::conflict(format!("data.kind is {kind}, but data.train does not say where it is")));
     };
     let places = Places::of(path, &config.data)?;
     let known = source(kind, &places.train, config, None, pool)?;
+    // What the labels of one set are, those of the others are too.
+    let config = &match known.facts.values {
+        Some(_) => config.with("train", "task", REGRESSION)?,
+        None => config.clone(),
+    };
     let (test, from) = match &places.test {
         Some(path) => {
             let test = source(kind, path, config, Some(&known.schema), pool)?;
@@ -182,7 +193,13 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
         }
         None => held_out(known.source, &places.train, config.data.hold_out)?,
     };
-    let KnownSource { facts, schema, mut survey, .. } = known;
+    let KnownSource { facts, mut schema, mut survey, .. } = known;
+    if let Some(targets) = facts.values.filter(|_| config.data.standardise_targets == Some(true)) {
+        schema.units = match config.run_folder() {
+            Some(folder) => same_data::schema(folder)?.units,
+            None => targets::units(&*train, targets, skip_bad(config), pool)?,
+        };
+    }
     survey.also_left_out(left_out);
     survey.test_classes = test_classes;
     Ok(DataSources { kind, model, train, test, test_from: from, test_arrays, facts, schema, survey, unused })
@@ -301,8 +318,10 @@ fn reject_unused_keys(kind: Kind, config: &DataConfig) -> Result<()> {
         ("std", config.std.is_some(), &images, "images"),
         ("augment", !config.augment.is_empty(), &images, "images"),
         ("image_size", config.image_size.is_some(), &images, "images"),
-        ("label", config.label.is_some(), &labelled, "csv, npz and tfrecord"),
+        ("label", !config.label.is_empty(), &labelled, "csv, npz and tfrecord"),
         ("features", config.features.is_some(), &arrays, "npz and tfrecord"),
+        ("sample_weight", config.sample_weight.is_some(), &[Kind::Csv, Kind::Npz], "csv and npz"),
+        ("standardise_targets", config.standardise_targets.is_some(), &[Kind::Csv, Kind::Npz], "csv and npz"),
         ("header", config.header.is_some(), &[Kind::Csv], "csv"),
         ("token", config.token.is_some(), &[Kind::Tokens], "tokens"),
         ("masks", config.masks.is_some(), &[Kind::Masks], "images with masks"),
@@ -347,7 +366,7 @@ impl KnownSource {
 
     /// Of which the classes have names.
     fn with_classes(source: impl Source + 'static, classes: Vec<String>, count: usize) -> KnownSource {
-        let facts = DataFacts { sample: None, classes: Some(count) };
+        let facts = DataFacts { classes: Some(count), ..DataFacts::default() };
         let schema = Schema { classes, ..Schema::default() };
         KnownSource { schema, ..KnownSource::unnamed(source, facts) }
     }
@@ -429,6 +448,9 @@ fn text(path: &Path, config: &RunConfig, classes: &[String], pool: &BytePool) ->
 }
 
 fn same_facts(train: &DataFacts, test: &DataFacts, path: &Path) -> Result<()> {
+    if train.values != test.values {
+        return Err(bad_path(path, "its labels have another number of values than those of the training set"));
+    }
     if train.sample == test.sample {
         return Ok(());
     }
@@ -448,7 +470,7 @@ fn channels(config: &RunConfig) -> Channels {
 
 /// Of a record: the input, and a class.
 fn features(config: &RunConfig) -> Vec<Feature> {
-    let label = config.data.label.as_deref().unwrap_or("image/class/label");
+    let label = config.data.label.first().map_or("image/class/label", String::as_str);
     vec![input_feature(config), Feature::new(label, "y", FeatureKind::Ints(vec![]))]
 }
 

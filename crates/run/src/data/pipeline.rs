@@ -8,6 +8,7 @@ use memfit::data::image::Channels;
 use memfit::data::{BytePool, Cache, Context, DataError, Dataset, Example, Prefetch, Remainder, Source, Tensor};
 use memfit::ir::fingerprint;
 use memfit::ir::{DType, TensorType};
+use memfit::nn::Unit;
 use memfit::nn::zoo::Task;
 use memfit::train::Datasets;
 
@@ -38,7 +39,7 @@ pub fn datasets(sources: &DataSources, run: &RunResources, micro_batch: usize) -
 
 /// The training set as it is before it is shuffled.
 fn samples(sources: &DataSources, run: &RunResources, steps: &Steps) -> Dataset {
-    let key = source_key(sources.kind, &sources.schema, &sources.survey.turned(), &run.config);
+    let key = source_key(sources.kind, &sources.schema, &sources.survey.turned(), sources.facts.values, &run.config);
     let train = steps.fixed(Dataset::from_source(Shared { source: Arc::clone(&sources.train), key }));
     match run.config.data.cache.as_deref() {
         None | Some("off") => train,
@@ -105,20 +106,20 @@ fn numbered(source: impl Source + 'static) -> Dataset {
 /// Of a table, what was found out or said of its header and its label, where they are not the usual: the folder of a run says
 /// what its run file did not.
 fn table_key(schema: &Schema) -> (Option<bool>, Option<String>) {
-    let (header, usual, label) = match &schema.columns {
-        Some(columns) => (None, "label", Some(columns.label.clone())),
-        None => (Some(false), "0", schema.label.map(|number| number.to_string())),
+    let (header, usual, labels) = match &schema.columns {
+        Some(columns) => (None, "label", columns.labels.clone()),
+        None => (Some(false), "0", schema.labels.iter().map(usize::to_string).collect()),
     };
-    (header, label.filter(|label| label != usual))
+    (header, Some(labels.join("\n")).filter(|label| !label.is_empty() && label != usual))
 }
 
 /// What a run says about how files are read: a cache that was made of them otherwise is made anew.
-fn source_key(kind: Kind, schema: &Schema, turned: &str, config: &RunConfig) -> u64 {
+fn source_key(kind: Kind, schema: &Schema, turned: &str, values: Option<usize>, config: &RunConfig) -> u64 {
     let masks = schema.masks.as_ref().map_or(String::new(), |masks| super::masks::to_json(masks).to_string());
     let DataConfig { features, token, .. } = &config.data;
     let (header, label) = match kind {
         Kind::Csv => table_key(schema),
-        _ => (config.data.header, config.data.label.clone()),
+        _ => (config.data.header, config.data.label.first().cloned()),
     };
     let of_model = match kind {
         Kind::Tokens | Kind::Text => format!("{}", sequence(config)),
@@ -128,7 +129,12 @@ fn source_key(kind: Kind, schema: &Schema, turned: &str, config: &RunConfig) -> 
         Kind::Npz => turned.into(),
         Kind::Digits | Kind::Images | Kind::Csv => String::new(),
     };
-    fingerprint(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}"))
+    // Where neither is said, this is what it was before there were any.
+    let goal = match (&config.data.sample_weight, values) {
+        (None, None) => String::new(),
+        said => format!(" {said:?}"),
+    };
+    fingerprint(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}{goal}"))
 }
 
 /// A source that several datasets have.
@@ -166,6 +172,8 @@ struct Steps {
     /// To what the model reads.
     input: Vec<Step>,
     label: Vec<Step>,
+    /// Behind all others, in training alone.
+    weigh: Vec<Step>,
     /// What stands in place of the fixed steps in evaluation.
     test: Vec<Step>,
     /// And where nothing of a picture may be cut off.
@@ -199,7 +207,28 @@ impl Steps {
             let classes = run.model.classes();
             steps.label.push(Arc::new(move |example, context| labelled(example, classes, context)));
         }
+        if run.model.task() == Task::Values {
+            let count = run.model.classes();
+            steps.label.push(Arc::new(move |example, context| valued(example, count, context)));
+        }
+        steps.weigh(run);
         Ok(steps)
+    }
+
+    /// What is of training alone: targets in their units, and weights.
+    fn weigh(&mut self, run: &RunResources) {
+        if !run.units.is_empty() {
+            let units = run.units.clone();
+            self.weigh.push(Arc::new(move |example, _| standardised(example, &units)));
+        }
+        if let Some(weights) = &run.class_weights {
+            let weights = Arc::clone(weights);
+            self.weigh.push(Arc::new(move |example, context| weighted(example, &weights, context)));
+        }
+        if run.config.data.sample_weight.is_some() {
+            self.test.push(Arc::new(|example, _| Ok(without_weight(example))));
+            self.weigh.push(Arc::new(checked_weight));
+        }
     }
 
     fn images(&mut self, size: [usize; 2], channels: usize, config: &DataConfig) -> Result<()> {
@@ -248,7 +277,7 @@ impl Steps {
     }
 
     fn random(&self, data: Dataset) -> Dataset {
-        self.read(mapped(data, 0, &self.random))
+        mapped(self.read(mapped(data, 0, &self.random)), 0, &self.weigh)
     }
 
     fn plain(&self, data: Dataset) -> Dataset {
@@ -347,6 +376,65 @@ fn labelled(mut example: Example, classes: usize, context: &Context) -> memfit::
     }
 }
 
+/// Numbers that are to be predicted, as the model has them side by side.
+fn valued(mut example: Example, count: usize, context: &Context) -> memfit::data::Result<Example> {
+    let y = example.get_mut("y")?;
+    let wanted = TensorType::f32([count]);
+    if y.ty().dtype != DType::F32 || y.ty().elements() != count {
+        let problem = format!("its label is {}, and the model predicts {count}", y.ty());
+        return Err(DataError::bad(context.location(), problem));
+    }
+    if let Some(value) = y.f32s().iter().find(|value| !value.is_finite()) {
+        return Err(DataError::bad(context.location(), format!("its label is {value}, not a finite number")));
+    }
+    if *y.ty() != wanted {
+        *y = Tensor::from_bytes(wanted, y.bytes(), context.pool)?;
+    }
+    Ok(example)
+}
+
+/// Targets as the model gives them.
+fn standardised(mut example: Example, units: &[Unit]) -> memfit::data::Result<Example> {
+    for (value, unit) in example.get_mut("y")?.f32s_mut().iter_mut().zip(units) {
+        *value = unit.standardised(f64::from(*value)) as f32;
+    }
+    Ok(example)
+}
+
+/// With the weights of its classes, one for each label; times the sample's own.
+fn weighted(mut example: Example, weights: &[f32], context: &Context) -> memfit::data::Result<Example> {
+    let own = match example.get("w") {
+        Ok(own) => own.f32s().first().copied().unwrap_or(1.0),
+        Err(_) => 1.0,
+    };
+    let labels = example.get("y")?;
+    let mut all = Tensor::zeros(TensorType::f32(labels.ty().shape.to_vec()), context.pool)?;
+    for (weight, label) in all.f32s_mut().iter_mut().zip(labels.bytes().as_chunks().0) {
+        let class = usize::try_from(i32::from_le_bytes(*label)).unwrap_or(usize::MAX);
+        *weight = own * weights.get(class).copied().unwrap_or(1.0);
+    }
+    example = without_weight(example);
+    Ok(example.with("w", all))
+}
+
+/// Evaluation counts all samples alike.
+fn without_weight(mut example: Example) -> Example {
+    example.fields.retain(|(name, _)| name != "w");
+    example
+}
+
+/// A weight that is none would only show as a loss that is no number.
+fn checked_weight(mut example: Example, context: &Context) -> memfit::data::Result<Example> {
+    let w = example.get_mut("w")?;
+    if let Some(weight) = w.f32s().iter().find(|weight| !(weight.is_finite() && **weight >= 0.0)) {
+        return Err(DataError::bad(context.location(), format!("its weight is {weight}, and weights are 0 or more")));
+    }
+    if w.ty().shape.to_vec() == [1] {
+        *w = Tensor::from_bytes(TensorType::f32([]), w.bytes(), context.pool)?;
+    }
+    Ok(example)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Columns;
@@ -377,7 +465,7 @@ mod tests {
                 let sizes: Vec<i64> = sizes.into_iter().map(|n| n as i64).collect();
                 config.set("model", "input", sizes).expect("sizes");
             }
-            source_key(Kind::TfRecord, &Schema::default(), "", &config)
+            source_key(Kind::TfRecord, &Schema::default(), "", None, &config)
         };
         assert_eq!(of("resnet18", None), of("resnet34", Some(vec![32, 32, 3])), "pictures are scaled later");
         assert_ne!(of("mlp", Some(vec![8])), of("resnet18", None));
@@ -386,17 +474,17 @@ mod tests {
 
     #[test]
     fn a_table_is_the_same_data_whether_its_label_was_said_or_found_out() {
-        let found = Schema { label: Some(2), ..Schema::default() };
+        let found = Schema { labels: vec![2], ..Schema::default() };
         let mut said = RunConfig::default();
         said.set("data", "header", false).expect("a flag");
         said.set("data", "label", "2").expect("a text");
-        let key = |schema: &Schema, config: &RunConfig| source_key(Kind::Csv, schema, "", config);
+        let key = |schema: &Schema, config: &RunConfig| source_key(Kind::Csv, schema, "", None, config);
         assert_eq!(key(&found, &RunConfig::default()), key(&found, &said));
         let named = |label: &str| {
-            let columns = Columns { label: label.into(), features: Vec::new() };
+            let columns = Columns { labels: vec![label.into()], features: Vec::new() };
             key(&Schema { columns: Some(columns), ..Schema::default() }, &RunConfig::default())
         };
-        assert_ne!(key(&found, &said), key(&Schema { label: Some(0), ..Schema::default() }, &said));
+        assert_ne!(key(&found, &said), key(&Schema { labels: vec![0], ..Schema::default() }, &said));
         assert_ne!(named("label"), named("2"));
         assert_ne!(named("2"), key(&found, &said));
     }

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use memfit::data::Source;
+use memfit::nn::Unit;
 use memfit::train::run_dir::{DATA, WEIGHTS, read_best};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -51,7 +52,8 @@ pub fn check(folder: &RunFolder, sources: &DataSources) -> Result<Vec<Set>> {
 pub fn schema(folder: &RunFolder) -> Result<Schema> {
     let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).map_err(|e| damaged(folder, e))?;
     let masks = masks::from_json(&written(folder)?[MASKS]);
-    Ok(Schema { classes: run_dir::classes(folder)?, columns, masks, ..Schema::default() })
+    let units = units(&written(folder)?[UNITS]).ok_or_else(|| damaged(folder, "its targets are no numbers"))?;
+    Ok(Schema { classes: run_dir::classes(folder)?, columns, masks, units, ..Schema::default() })
 }
 
 /// What was written down.
@@ -106,10 +108,28 @@ fn check_classes(folder: &Path, before: &[String], now: &[String]) -> Result<()>
 /// In the file.
 const COLUMNS: &str = "columns";
 const MASKS: &str = "masks";
+/// Mean and deviation of each target, where they are standardised.
+const UNITS: &str = "targets";
 const SETS: [Set; 2] = [Set { key: "train", name: "training" }, Set { key: "test", name: "test" }];
 
 fn parts(sources: &DataSources) -> Value {
     let part = |s: &dyn Source| json!({ "samples": s.len(), "fingerprint": format!("{:016x}", s.fingerprint()) });
-    json!({ "train": part(&*sources.train), "test": sources.test.as_deref().map(part), COLUMNS: sources.schema.columns,
-            MASKS: sources.schema.masks.as_ref().map(masks::to_json) })
+    let mut parts = json!({ "train": part(&*sources.train), "test": sources.test.as_deref().map(part),
+                            COLUMNS: sources.schema.columns,
+                            MASKS: sources.schema.masks.as_ref().map(masks::to_json) });
+    if !sources.schema.units.is_empty() {
+        let unit = |unit: &Unit| json!({ "mean": unit.mean, "std": unit.std });
+        parts[UNITS] = sources.schema.units.iter().map(unit).collect();
+    }
+    parts
+}
+
+/// As [`parts`] writes them; none where they are no such numbers.
+fn units(written: &Value) -> Option<Vec<Unit>> {
+    let Some(units) = written.as_array() else { return Some(Vec::new()) };
+    let unit = |unit: &Value| {
+        let (mean, std) = (unit["mean"].as_f64()?, unit["std"].as_f64().filter(|std| *std > 0.0)?);
+        Some(Unit { mean, std })
+    };
+    units.iter().map(unit).collect()
 }

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use memfit::data::Source;
 use memfit::data::image::dimensions;
 use memfit::data::sources::{ClassLabels, FirstLine, LeftOut, Masks};
+use memfit::nn::Loss;
 use memfit::nn::zoo::Task;
 
 use super::{ArrayNames, DataSources, Kind, SeenMasks, SizeRange, TestFrom, Unit, UnusedSet};
 use crate::error::Result;
+use crate::goal::{Goal, REGRESSION, goal, value_loss};
 use crate::resources::RunResources;
 
 /// Pictures that are looked at for their size.
@@ -31,6 +33,10 @@ pub struct DataSummary {
     pub test_from: TestFrom,
     /// Of what has classes.
     pub classes: Option<ClassSummary>,
+    /// Of a regression.
+    pub targets: Option<TargetSummary>,
+    /// What samples weigh in training, where they do not weigh the same.
+    pub weights: Option<WeightSummary>,
     pub input: InputSummary,
     pub masks: Option<(Masks, Option<SeenMasks>)>,
     pub arrays: Option<ArrayNames>,
@@ -92,6 +98,28 @@ pub struct ClassSummary {
     pub labels: Option<ClassLabels>,
 }
 
+/// Numbers that are to be predicted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetSummary {
+    pub count: usize,
+    /// Of columns; empty where they have none.
+    pub names: Vec<String>,
+    pub loss: Loss,
+    /// Whether the run asks for a regression, which else its labels look like.
+    pub is_said: bool,
+    /// What they are measured in, where they are standardised.
+    pub units: Vec<memfit::nn::Unit>,
+}
+
+/// By what the loss of a sample is multiplied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WeightSummary {
+    /// The column or array.
+    pub of_samples: Option<String>,
+    /// By class.
+    pub of_classes: Option<Vec<f32>>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputSummary {
     pub shape: Vec<usize>,
@@ -150,6 +178,8 @@ pub fn summary(run: &RunResources) -> Result<Option<DataSummary>> {
         test: data.test.as_ref().map(|test| test.len()),
         test_from: data.test_from.clone(),
         classes,
+        targets: target_summary(run, data),
+        weights: weight_summary(run),
         input,
         masks: data.schema.masks.clone().map(|masks| (masks, data.survey.masks)),
         arrays: data.survey.arrays.clone(),
@@ -161,8 +191,22 @@ pub fn summary(run: &RunResources) -> Result<Option<DataSummary>> {
     }))
 }
 
+fn target_summary(run: &RunResources, data: &DataSources) -> Option<TargetSummary> {
+    let loss = run.model.labels().values?;
+    let names = data.schema.columns.as_ref().map_or(Vec::new(), |columns| columns.labels.clone());
+    let is_said = !matches!(goal(&run.config), Ok(Goal::AsFound));
+    Some(TargetSummary { count: run.model.classes(), names, loss, is_said, units: run.units.clone() })
+}
+
+fn weight_summary(run: &RunResources) -> Option<WeightSummary> {
+    let (of_samples, of_classes) = (run.config.data.sample_weight.clone(), run.class_weights.as_deref());
+    let of_classes = of_classes.map(<[f32]>::to_vec);
+    (of_samples.is_some() || of_classes.is_some()).then_some(WeightSummary { of_samples, of_classes })
+}
+
 fn class_summary(run: &RunResources, data: &DataSources) -> Option<ClassSummary> {
     let said = match run.model.task() {
+        Task::Values => return None,
         Task::Classes | Task::Masks | Task::PixelClasses => run.config.model.classes,
         Task::Tokens => run.config.model.vocabulary,
     };
@@ -263,12 +307,17 @@ fn assumed(run: &RunResources, data: &DataSources) -> Vec<(&'static str, String)
         }
     };
     add("model.name", config.model.name.is_some(), run.name.clone());
+    if run.model.task() == Task::Values {
+        add("train.task", !matches!(goal(config), Ok(Goal::AsFound)), REGRESSION.into());
+        add("train.loss", config.train.loss.is_some(), value_loss(config).to_string());
+    }
     add("data.kind", config.data.kind.is_some() || data.kind == Kind::Digits, data.kind.name().into());
     match data.kind {
         Kind::Csv => {
             let columns = data.schema.columns.as_ref();
-            let number = data.schema.label.unwrap_or(0).to_string();
-            add("data.label", config.data.label.is_some(), columns.map_or(number, |columns| columns.label.clone()));
+            let numbers = || data.schema.labels.iter().map(usize::to_string).collect::<Vec<_>>();
+            let labels = columns.map_or_else(numbers, |columns| columns.labels.clone());
+            add("data.label", !config.data.label.is_empty(), labels.join(", "));
             add("data.header", config.data.header.is_some(), columns.is_some().to_string());
         }
         Kind::Tokens => add("data.token", config.data.token.is_some(), "u16".into()),

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use memfit::data::sources::{Column, Csv, CsvLayout, FirstLine, FirstLines, Label};
 use memfit::data::{BytePool, CsvProblem, DataError, OnBad};
+use memfit::nn::Loss;
 
 use super::{Columns, DataFacts, DataSurvey, KnownSource, Schema, SeenClasses};
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
+use crate::goal::{Goal, goal, value_loss};
+use crate::train::skip_bad;
 
 /// What the label is called where there are names, and nobody says which.
 const LABEL: &str = "label";
@@ -18,27 +21,84 @@ const LABEL: &str = "label";
 pub(super) fn open(path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<KnownSource> {
     let columns = schema.and_then(|schema| schema.columns.as_ref());
     let separator = separator(path);
-    let csv = Csv::open(path, CsvLayout { header: false, separator, label: None }, pool)?;
-    let name = known_label(config, schema).map_or(LABEL, String::as_str);
-    let seen = csv.first_lines(&[name], pool)?;
+    let bare = CsvLayout { header: false, separator, ..CsvLayout::default() };
+    let csv = Csv::open(path, bare.clone(), pool)?;
+    let known = known_labels(config, schema);
+    let names: Vec<&str> = if known.is_empty() { vec![LABEL] } else { known.iter().flat_map(|n| parts(n)).collect() };
+    let seen = csv.first_lines(&names, pool)?;
     let header = has_header(path, config, schema, seen.first)?;
-    let label = Some(Label::Class(label(path, header, seen, config, schema)?));
-    let layout = CsvLayout { header, separator, label };
-    let csv = arranged(csv, layout, columns.filter(|_| header), pool);
+    let csv = csv.with_layout(CsvLayout { header, ..bare }, pool);
+    let csv = csv.map_err(|error| or_header(error.into(), path, config, schema, seen.first))?;
+    let known = split(known, csv.columns());
+    let labels = labels(path, header, seen, config, schema, &known)?;
+    let weight = weight_column(config, csv.columns(), schema);
+    let goal = goal(config)?;
+    let layout = CsvLayout { header, separator, label: Some(label_of(goal, labels.clone())), weight };
+    let csv = arranged(csv, layout.clone(), columns.filter(|_| header), pool);
     let mut csv = csv.map_err(|error| or_header(error, path, config, schema, seen.first))?;
     if let Some((column, example)) = csv.word_feature(pool)? {
         return Err(DataError::Csv { path: path.into(), problem: CsvProblem::Words { column, example } }.into());
     }
-    let classes = find_classes(&mut csv, config, schema, pool)?;
-    let facts = DataFacts { sample: Some(vec![csv.columns().len() - 1]), classes };
-    let label = csv.label_column().unwrap_or_default().to_string();
-    let number = label.parse().ok().filter(|_| !header);
-    let columns = header.then(|| Columns { label, features: csv.feature_columns().map(str::to_string).collect() });
-    let schema = Schema { classes: csv.classes().to_vec(), columns, label: number, ..Schema::default() };
+    let found = if goal == Goal::Values { Found::Values } else { find_labels(&mut csv, goal, config, schema, pool)? };
+    let mut facts = DataFacts::default();
+    match found {
+        Found::Classes(classes) => facts.classes = classes,
+        Found::Values => {
+            facts.values = Some(labels.len());
+            if goal != Goal::Values {
+                csv = csv.with_layout(CsvLayout { label: Some(label_of(Goal::Values, labels)), ..layout }, pool)?;
+            }
+            if skip_bad(config) == OnBad::Fail {
+                csv.check_values(value_loss(config) == Loss::Poisson, pool)?;
+            }
+        }
+    }
+    if schema.is_none() && skip_bad(config) == OnBad::Fail {
+        csv.check_weights(pool)?;
+    }
+    facts.sample = Some(vec![csv.feature_columns().count()]);
     let first_line = Some(seen.first).filter(|_| config.data.header.is_none() && config.resumed_folder().is_none());
     let survey =
         DataSurvey { classes: csv.class_counts().map(SeenClasses::of_samples), first_line, ..DataSurvey::default() };
-    Ok(KnownSource { source: Arc::new(csv), facts, schema, survey })
+    Ok(KnownSource { schema: schema_of(&csv, header), source: Arc::new(csv), facts, survey })
+}
+
+/// What a table fixes for others of its run.
+fn schema_of(csv: &Csv, header: bool) -> Schema {
+    let labels: Vec<String> = csv.label_columns().map(str::to_string).collect();
+    let numbers = labels.iter().filter_map(|label| label.parse().ok().filter(|_| !header)).collect();
+    let columns = header.then(|| Columns { labels, features: csv.feature_columns().map(str::to_string).collect() });
+    Schema { classes: csv.classes().to_vec(), columns, labels: numbers, ..Schema::default() }
+}
+
+/// Labels as a goal takes them.
+fn label_of(goal: Goal, columns: Vec<Column>) -> Label {
+    match (goal, columns) {
+        (Goal::Values, columns) => Label::Values(columns),
+        (Goal::Usual | Goal::AsFound, columns) => Label::Class(columns.into_iter().next().unwrap_or(Column::Number(0))),
+    }
+}
+
+/// The names that a text may mean: itself, or several between commas.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    std::iter::once(text).chain(text.split(',').map(str::trim).filter(move |part| *part != text))
+}
+
+/// A text that is no column, and between whose commas columns stand, names these.
+fn split(labels: Vec<String>, columns: &[String]) -> Vec<String> {
+    let is_column = |name: &str| columns.iter().any(|known| known == name) || name.parse::<usize>().is_ok();
+    let of = |label: String| match parts(&label).skip(1).map(str::to_string).collect::<Vec<_>>() {
+        several if several.len() > 1 && !is_column(&label) => several,
+        _ => vec![label],
+    };
+    labels.into_iter().flat_map(of).collect()
+}
+
+/// The column with the weights; of other tables than the training set, where they have it: there it is only no feature.
+fn weight_column(config: &RunConfig, columns: &[String], schema: Option<&Schema>) -> Option<Column> {
+    let name = config.data.sample_weight.as_ref()?;
+    let is_there = columns.contains(name) || name.parse::<usize>().is_ok_and(|number| number < columns.len());
+    (schema.is_none() || is_there).then(|| Column::Name(name.clone()))
 }
 
 /// What stands between cells.
@@ -92,41 +152,67 @@ fn or_header(error: RunError, path: &Path, config: &RunConfig, schema: Option<&S
     error
 }
 
-/// The label of the run, unless it is said of this table.
-fn known_label<'a>(config: &'a RunConfig, schema: Option<&'a Schema>) -> Option<&'a String> {
-    let said = config.data.label.as_ref();
-    let known = schema.and_then(|schema| schema.columns.as_ref()).map(|columns| &columns.label);
-    if config.is_overridden("data", "label") { said.or(known) } else { known.or(said) }
+/// The labels of the run, unless they are said of this table.
+fn known_labels(config: &RunConfig, schema: Option<&Schema>) -> Vec<String> {
+    let said = &config.data.label;
+    let known = schema.and_then(|schema| schema.columns.as_ref()).map_or(&[][..], |columns| &columns.labels);
+    let [first, second] = if config.is_overridden("data", "label") { [&said[..], known] } else { [known, &said[..]] };
+    if first.is_empty() { second.to_vec() } else { first.to_vec() }
 }
 
-/// The label is where it was said to be; of other tables of the run, in the same column. By itself it is called so, or the
-/// one column that has words, which could be nothing else, or the first.
-fn label(path: &Path, header: bool, seen: FirstLines, config: &RunConfig, schema: Option<&Schema>) -> Result<Column> {
-    let number = schema.and_then(|schema| schema.label);
-    Ok(match known_label(config, schema) {
-        // Of a table without names, the number of a column that the run knows by its name is not known.
-        Some(name) if !header && name.parse::<usize>().is_err() && schema.is_some() => {
-            return Err(RunError::LabelNumber { path: path.into(), label: name.clone() });
-        }
-        Some(name) => Column::Name(name.clone()),
-        None if header => Column::Name(LABEL.into()),
-        None if config.resumed_folder().is_some() => Column::Number(0),
-        None => Column::Number(number.or(seen.word_column).unwrap_or(0)),
+/// Labels are where they were said to be; of other tables of the run, in the same columns. By itself the label is called so, or
+/// it is the one column that has words, which could be nothing else, or the first.
+fn labels(
+    path: &Path,
+    header: bool,
+    seen: FirstLines,
+    config: &RunConfig,
+    schema: Option<&Schema>,
+    known: &[String],
+) -> Result<Vec<Column>> {
+    // Of a table without names, the number of a column that the run knows by its name is not known.
+    if let Some(label) = known.iter().find(|name| !header && name.parse::<usize>().is_err() && schema.is_some()) {
+        return Err(RunError::LabelNumber { path: path.into(), label: label.clone() });
+    }
+    let numbers = schema.map_or(&[][..], |schema| &schema.labels);
+    Ok(match known {
+        [] if header => vec![Column::Name(LABEL.into())],
+        [] if config.resumed_folder().is_some() => vec![Column::Number(0)],
+        [] if !numbers.is_empty() => numbers.iter().copied().map(Column::Number).collect(),
+        [] => vec![Column::Number(seen.word_column.unwrap_or(0))],
+        known => known.iter().cloned().map(Column::Name).collect(),
     })
 }
 
-/// The classes of the training set, or those that it has settled; their number, where the model is to have it from here.
-fn find_classes(csv: &mut Csv, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<Option<usize>> {
+/// What the labels of a table are.
+enum Found {
+    /// With their number, where the model is to have it from here.
+    Classes(Option<usize>),
+    Values,
+}
+
+/// The classes of the training set, or those that it has settled; or numbers, where they are to be taken for what they look
+/// like.
+fn find_labels(
+    csv: &mut Csv,
+    goal: Goal,
+    config: &RunConfig,
+    schema: Option<&Schema>,
+    pool: &BytePool,
+) -> Result<Found> {
     if let Some(schema) = schema {
         csv.set_classes(&schema.classes, pool)?;
         if schema.classes.is_empty() {
             csv.count_numbers(pool)?;
         }
-        return Ok(None);
+        return Ok(Found::Classes(None));
     }
-    let bad = if config.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
-    let count = csv.find_classes(bad, pool)?;
+    let count = match goal {
+        Goal::AsFound => csv.find_classes_or_values(skip_bad(config), pool)?,
+        Goal::Usual | Goal::Values => Some(csv.find_classes(skip_bad(config), pool)?),
+    };
+    let Some(count) = count else { return Ok(Found::Values) };
     // Numbers may well be fewer than the classes that were said.
     let said = config.model.classes.is_some() && csv.classes().is_empty();
-    Ok((!said).then_some(count))
+    Ok(Found::Classes((!said).then_some(count)))
 }

@@ -59,27 +59,29 @@ pub fn open_unlabelled(
 /// label where that stood.
 fn open_table(path: &Path, config: &RunConfig, schema: &Schema, inputs: usize, pool: &BytePool) -> Result<Csv> {
     let separator = table::separator(path);
-    let csv = Csv::open(path, CsvLayout { header: false, separator, label: None }, pool)?;
+    let csv = Csv::open(path, CsvLayout { header: false, separator, ..CsvLayout::default() }, pool)?;
     if let Some(columns) = &schema.columns {
-        let mut csv = csv.with_layout(CsvLayout { header: true, separator, label: None }, pool)?;
+        let mut csv = csv.with_layout(CsvLayout { header: true, separator, ..CsvLayout::default() }, pool)?;
         csv.select(&columns.features, pool)?;
         return Ok(csv);
     }
     let seen = csv.first_lines(&[], pool)?;
     let header = config.data.header.filter(|_| config.is_overridden("data", "header"));
     let header = header.unwrap_or(seen.first.is_header());
-    let mut csv = csv.with_layout(CsvLayout { header, separator, label: None }, pool)?;
-    let label = config.data.label.as_ref().and_then(|label| label.parse::<usize>().ok()).unwrap_or(0);
-    let has = csv.columns().len();
-    let skipped = match has {
-        _ if has == inputs => None,
-        _ if has == inputs + 1 => Some(label),
+    let mut csv = csv.with_layout(CsvLayout { header, separator, ..CsvLayout::default() }, pool)?;
+    let labels: Vec<usize> = config.data.label.iter().filter_map(|label| label.parse().ok()).collect();
+    let labels = if labels.is_empty() { vec![0] } else { labels };
+    let weight = config.data.sample_weight.as_ref().and_then(|weight| weight.parse().ok());
+    let (has, beside) = (csv.columns().len(), labels.len() + usize::from(weight.is_some()));
+    let skipped: Vec<usize> = match has {
+        _ if has == inputs => Vec::new(),
+        _ if has == inputs + beside => labels.into_iter().chain(weight).collect(),
         _ => {
             let has = count(has, "column");
             return Err(bad_path(path, &format!("it has {has}, and the model reads {inputs}; leave out the others")));
         }
     };
-    let columns = csv.columns().iter().enumerate().filter(|(i, _)| Some(*i) != skipped);
+    let columns = csv.columns().iter().enumerate().filter(|(i, _)| !skipped.contains(i));
     let features: Vec<String> = columns.map(|(_, name)| name.clone()).collect();
     csv.select(&features, pool)?;
     Ok(csv)

@@ -51,10 +51,10 @@ pub(super) fn array_type_words(array: &ArrayOf, dtype: &str) -> String {
         ArrayRole::Features if are_words => {
             format!("its elements are words ({dtype}), and samples are numbers; make numbers of them and save these")
         }
-        ArrayRole::Features | ArrayRole::Label if dtype == "records" => {
+        ArrayRole::Features | ArrayRole::Label | ArrayRole::Weight if dtype == "records" => {
             "its elements are records of several types; save each of these as its own array".into()
         }
-        ArrayRole::Features | ArrayRole::Label => {
+        ArrayRole::Features | ArrayRole::Label | ArrayRole::Weight => {
             let usual = if array.role == ArrayRole::Label { "int64" } else { "float32" };
             format!(
                 "elements of type {dtype} are not read; float16 to float64, int8 to int64, uint8 to uint64 and bool are: save \

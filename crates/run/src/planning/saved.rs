@@ -22,10 +22,11 @@ use crate::replicas::Peers;
 use crate::resources::RunResources;
 
 /// What a plan is made for, each with the key that sets it; what has none is of the device.
-const MADE_FOR: [(&str, Option<(&str, &str)>); 10] = [
+const MADE_FOR: [(&str, Option<(&str, &str)>); 11] = [
     ("model", Some(("model", "name"))),
     ("input", Some(("model", "input"))),
     ("classes", Some(("model", "classes"))),
+    (HIDDEN, Some(("model", "hidden"))),
     ("batch", Some(("train", "batch"))),
     ("precision", Some(("train", "precision"))),
     ("optimizer", Some(("train", "optimizer"))),
@@ -36,7 +37,9 @@ const MADE_FOR: [(&str, Option<(&str, &str)>); 10] = [
 ];
 
 /// Keys that change what is computed, besides. What a plan has no label for is of an older version.
-const COMPUTED: [(&str, &str); 12] = [
+const COMPUTED: [(&str, &str); 14] = [
+    ("model", "activation"),
+    ("model", "kernel"),
     ("model", "stem"),
     ("model", "dropout"),
     ("model", "layers"),
@@ -53,6 +56,12 @@ const COMPUTED: [(&str, &str); 12] = [
 
 /// The label that says how many of these are set, each by a label of its own.
 const KEYS_SET: &str = "keys";
+
+/// The label of the units of hidden layers, which follow from the input where nobody says them.
+const HIDDEN: &str = "hidden";
+
+/// What a plan of an mlp has that is of the version before there was a choice.
+const FORMER_HIDDEN: &str = "[2048, 2048]";
 
 /// The label of the number of lanes.
 const LANES: &str = "lanes";
@@ -150,6 +159,8 @@ fn labels_of(run: &RunResources, executor: &AnyExecutor, programs: &[(Phase, Ste
     ];
     let mut labels: Labels =
         own.into_iter().chain(executor.identity()).map(|(name, value)| (name.to_string(), value)).collect();
+    let hidden = run.model.choices().into_iter().find(|choice| choice.name == HIDDEN);
+    labels.extend(hidden.map(|choice| (HIDDEN.to_string(), choice.value)));
     let set = COMPUTED.map(|(section, name)| Some((format!("{section}.{name}"), run.config.value(section, name)?)));
     labels.insert(KEYS_SET.into(), set.iter().flatten().count().to_string());
     labels.extend(set.into_iter().flatten().map(|(path, value)| (path, value.to_string())));
@@ -300,6 +311,7 @@ fn differences(run: &RunResources, made: &MadeFor, own: &Labels) -> Vec<Differen
         let unsaid = match what {
             LANES => "1",
             BATCH_NORM => "leaf",
+            HIDDEN if made.labels.get("model").is_some_and(|name| name == "mlp") => FORMER_HIDDEN,
             _ => "",
         };
         let [theirs, ours] = [&made.labels, own].map(|labels| labels.get(what).cloned().unwrap_or(unsaid.into()));

@@ -18,7 +18,7 @@ pub(super) fn make_all(
     on_event: &mut dyn FnMut(RunEvent),
 ) -> Result<()> {
     let mut loaders = Vec::new();
-    for Training { run, .. } in trainings.iter().filter(|t| t.run.crew.size > 1 && t.run.crew.local_rank == 0) {
+    for Training { run, .. } in trainings.iter().filter(|t| t.run.crew.size > 1 && t.run.crew.neighbours.index == 0) {
         loaders.extend(run.named(unfinished(run, on_event))?);
     }
     let make = move || -> Result<()> {

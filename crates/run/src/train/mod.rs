@@ -96,6 +96,8 @@ pub struct Training {
     /// The other replicas that this process has of it, by rank.
     pub others: Vec<OtherReplica>,
     pub folder: PathBuf,
+    /// The same of the first process, which alone has one.
+    pub first_folder: PathBuf,
     /// Its plan in words.
     pub plan_summary: String,
     /// The step at which this process begins.

@@ -1,7 +1,6 @@
 //! What a configuration says about training: how long, how fast, evaluated by what; and what is refused before memory is taken.
 
 use memfit::data::OnBad;
-use memfit::nn::Model;
 use memfit::nn::zoo::Task;
 use memfit::train::run_dir::RunDir;
 use memfit::train::{Decay, EarlyStop, Feed, FitOptions, Metric, Period, Progress, SaveEvery, Schedule};
@@ -19,7 +18,7 @@ pub fn fit_options(run: &RunResources, run_dir: Option<RunDir>, progress: Progre
     Ok(FitOptions {
         length: length(&run.config),
         schedule: schedule(run),
-        heads: run.model.heads()?,
+        heads: run.heads()?,
         evaluate: Period::Epochs(1),
         monitor: metric(run)?.into(),
         early_stop: t.patience.map(|n| EarlyStop { patience: saturated(n), min_delta: 0.0 }),
@@ -103,9 +102,10 @@ fn metric(run: &RunResources) -> Result<Metric> {
         Task::Classes => Metric::Accuracy,
         Task::Tokens => Metric::Loss,
         Task::Masks | Task::PixelClasses => Metric::MeanIou,
+        Task::Values => Metric::Loss,
     };
     let Some(name) = &run.config.train.monitor else { return Ok(usual) };
-    Metric::ALL.into_iter().find(|m| m.name() == name).ok_or_else(|| {
+    Metric::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Metric::ALL.iter().map(|m| m.name()).collect();
         RunError::of_key("train", "monitor", format!("\"{name}\" is not known; there are {}", known.join(", ")))
     })

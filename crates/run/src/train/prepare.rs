@@ -1,6 +1,6 @@
 //! From runs to sessions: plans, memory, folders. Runs on one device are planned together, and share its memory.
 
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
 use memfit::exec::process::is_in_memory;
@@ -20,7 +20,9 @@ use super::{Keeps, OtherReplica, Planning, RunEvent, Training};
 use crate::data::{self, DataSources, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
+use crate::from_first::from_first;
 use crate::planning::{self, MadeFor, OnProgress, Planned, THREADS};
+use crate::replicas::Peers;
 use crate::resident;
 use crate::resources::{RunResources, by_replica};
 use crate::run_dir;
@@ -67,6 +69,7 @@ pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) 
     check_process(&slots, &groups)?;
     planning.peers.map_or(Ok(()), |peers| peers::meet(peers, &slots[0].facts()?))?;
     let mut trainings = begin_all(slots, &groups, planning.keeps, &mut resumed, on_event)?;
+    tell_folders(&mut trainings, planning.peers)?;
     for (training, resumed) in trainings.iter_mut().zip(&resumed) {
         let (label, is_one_of_several) = (training.run.label.clone(), training.run.is_one_of_several);
         let set = go_on::set_all(training, resumed.as_ref(), planning.peers, on_event);
@@ -80,6 +83,16 @@ pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) 
         training.session.connect(wire)?;
     }
     Ok(trainings)
+}
+
+/// Has every process know where the first one keeps the runs: if that is lost, another one says how to go on.
+fn tell_folders(trainings: &mut [Training], peers: Option<&dyn Peers>) -> Result<()> {
+    let whole =
+        |folder: &PathBuf| if folder.as_os_str().is_empty() { Ok(PathBuf::new()) } else { path::absolute(folder) };
+    let own: Vec<PathBuf> = trainings.iter().map(|t| whole(&t.folder).unwrap_or_else(|_| t.folder.clone())).collect();
+    let folders = from_first(peers, || Ok(own))?;
+    trainings.iter_mut().zip(folders).for_each(|(training, folder)| training.first_folder = folder);
+    Ok(())
 }
 
 /// Takes the memory of all runs, with the replicas that this process has of each.
@@ -424,7 +437,8 @@ fn begin(
         let folder = run_dir.as_ref().map_or_else(PathBuf::new, |run_dir| run_dir.folder().to_path_buf());
         let options = fit_options(&run, run_dir, progress)?;
         let is_shared = shared.is_some();
-        Ok(Training { run, session, data, options, others, folder, plan_summary, first_step, is_shared })
+        let first_folder = PathBuf::new();
+        Ok(Training { run, session, data, options, others, folder, first_folder, plan_summary, first_step, is_shared })
     };
     crate::error::named(&label, is_one_of_several, training())
 }

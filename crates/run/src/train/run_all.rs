@@ -2,7 +2,7 @@
 //! ends gives its memory back; one that fails is told of, and the others go on.
 
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 
@@ -241,19 +241,25 @@ fn conclude(mut training: Training, trained: Result<Trained>, observer: &dyn Obs
             let (config, here) = (&training.run.config, training.run.crew.here);
             let error = host_budget::advise(error, config, Purpose::Train, &training.run.placement(), here);
             let has_checkpoint = error.is_of_device() || error.is_lost_replica();
-            let error =
-                if has_checkpoint && training.is_first() { with_checkpoint(error, &training.folder) } else { error };
+            let error = if has_checkpoint { with_checkpoint(error, &training) } else { error };
             observer.on_failure(&training.run, &error);
             End::Failed { label: training.run.label.clone(), error }
         }
     }
 }
 
-/// With the checkpoint that a run can go on from, if it is whole.
-fn with_checkpoint(error: RunError, folder: &Path) -> RunError {
+/// With the checkpoint that a run can go on from, if it is whole; or with the folder that has it, where that cannot be looked at.
+fn with_checkpoint(error: RunError, training: &Training) -> RunError {
+    let folder = if training.is_first() { &training.folder } else { &training.first_folder };
+    if folder.as_os_str().is_empty() {
+        return error;
+    }
+    if !training.run.crew.neighbours.have_first {
+        return RunError::FolderElsewhere { source: Box::new(error), folder: folder.clone() };
+    }
     match memfit::train::run_dir::read(folder, CheckpointKind::Last) {
         Ok(saved) => {
-            RunError::DeviceFailed { source: Box::new(error), folder: folder.into(), step: saved.checkpoint.step }
+            RunError::DeviceFailed { source: Box::new(error), folder: folder.clone(), step: saved.checkpoint.step }
         }
         Err(_) => error,
     }

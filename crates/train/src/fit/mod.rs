@@ -239,7 +239,7 @@ pub struct Outcome {
 /// # use memfit_transform::Training;
 /// #
 /// # let cpu = CpuExecutor::new(1)?;
-/// # let model = Mlp { sizes: vec![4, 8, 3] };
+/// # let model = Mlp::new(4, &[8], 3);
 /// # let training = Training::new(Optimizer::adam().update);
 /// # let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
 /// # let mut session = Session::new(cpu, plan, 1)?;

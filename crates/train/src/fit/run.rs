@@ -193,7 +193,8 @@ impl<'a, E: Executor> Fit<'a, E> {
         let Some(run) = &self.options.run else { return Ok(()) };
         let plan = self.session.plan();
         let (batch, peak) = (plan.batch, plan.peak_bytes);
-        let history = History::open(run.folder(), self.session.steps(), &self.progress, batch, peak);
+        let has_values = self.options.heads.iter().any(|head| head.loss.is_of_values());
+        let history = History::open(run.folder(), has_values, self.session.steps(), &self.progress, batch, peak);
         self.history = Some(history.map_err(not_written)?);
         Ok(())
     }

@@ -45,7 +45,7 @@ use read::{CheckpointProblem, is_there, read_json};
 /// # use memfit_transform::Training;
 /// #
 /// # let cpu = CpuExecutor::new(1)?;
-/// # let model = Mlp { sizes: vec![4, 8, 3] };
+/// # let model = Mlp::new(4, &[8], 3);
 /// # let training = Training::new(Optimizer::adam().update);
 /// # let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
 /// # let mut session = Session::new(cpu, plan, 1)?;
@@ -299,7 +299,7 @@ mod tests {
 
     /// A model whose states take several pieces to write.
     fn session() -> Session<CpuExecutor> {
-        let model = Mlp { sizes: vec![40, 600, 5] };
+        let model = Mlp::new(40, &[600], 5);
         let training = Training::new(Optimizer::adam().update);
         let cpu = CpuExecutor::new(1).unwrap();
         let programs = |rows| crate::programs(&model, &training, 2, rows);

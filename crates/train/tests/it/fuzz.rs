@@ -104,7 +104,7 @@ fn check(base: Vec<u8>, times: usize, read: impl Fn(&[u8])) {
 /// The files of a small run: checkpoint, tensors, plan.
 fn files(name: &str) -> [Vec<u8>; 3] {
     let folder = folder(name);
-    let model = Mlp { sizes: vec![3, 2] };
+    let model = Mlp::new(3, &[], 2);
     let plan = plan(&model, &training(), 2, None);
     let run = RunDir::create(&folder, &plan, &Default::default()).unwrap();
     let session = Session::new(cpu(), plan, 1).unwrap();

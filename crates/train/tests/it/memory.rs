@@ -32,7 +32,7 @@ fn steps_and_evaluation_allocate_nothing_after_the_first() {
 #[test]
 fn a_checkpoint_is_written_and_read_in_small_pieces() {
     let folder = folder("pieces");
-    let model = Mlp { sizes: vec![64, 4096, 10] };
+    let model = Mlp::new(64, &[4096], 10);
     let plan = plan(&model, &training(), 2, None);
     let state_bytes = plan.state_bytes as i64;
     let run = RunDir::create(&folder, &plan, &Default::default()).unwrap();

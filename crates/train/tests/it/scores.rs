@@ -62,7 +62,7 @@ fn the_host_and_the_program_agree_on_the_loss() {
     assert!((20.0..40.0).contains(&perplexity), "it knows nothing yet of 30 tokens: {perplexity}");
     let unet = check(&Unet { channels: vec![4, 8], input: [8, 8, 3], outputs: 2, ..Unet::default() }, LabelKind::Masks);
     assert_eq!((unet.count, unet.perplexity()), (8 * 8 * 2 * ROWS as u64, None), "pixel by pixel and mask by mask");
-    let exclusive = Unet { channels: vec![4, 8], input: [8, 8, 3], outputs: 3, exclusive: true };
+    let exclusive = Unet { channels: vec![4, 8], input: [8, 8, 3], outputs: 3, exclusive: true, ..Unet::default() };
     assert_eq!(check(&exclusive, LabelKind::Classes).count, 8 * 8 * ROWS as u64, "pixel by pixel");
 }
 

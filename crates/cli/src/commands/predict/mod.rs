@@ -39,7 +39,7 @@ pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
         (_, _) if args.files.is_empty() => Err(usage(what_is_missing(&trained, args))),
         (_, Some(kind)) => rows::predict(trained, args, kind, json),
         (_, None) if trained.channels().is_err() => Err(usage(not_of_pictures(&trained, args))),
-        (Task::Classes, None) => pictures::predict(trained, args, json),
+        (Task::Classes | Task::Values, None) => pictures::predict(trained, args, json),
         (Task::Masks | Task::PixelClasses, None) => masks::predict(trained, args, json),
     }
 }

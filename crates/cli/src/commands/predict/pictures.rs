@@ -11,7 +11,7 @@ use memfit_run::run_dir::Trained;
 use memfit_run::text::count;
 use serde_json::{Value, json};
 
-use super::rows::{Class, Ranked};
+use super::rows::{Answer, Answers};
 use super::written::{Line, Written, cell};
 use crate::args::PredictArgs;
 use crate::failure::bad_data;
@@ -20,11 +20,11 @@ use crate::wording::{bad_sample, is_too_large, sample_problem};
 
 pub fn predict(mut trained: Trained, args: &PredictArgs, json: bool) -> Result<()> {
     let pictures = Pictures::open(&trained, args, Part::Evaluated)?;
-    let ranked = Ranked::new(&trained, args.top)?;
+    let answers = Answers::new(&trained, args.top)?;
     let mut written = Written::new(args.out.as_deref(), json, false)?;
-    written.header(&format!("file,{}", ranked.columns()))?;
+    written.header(&format!("file,{}", answers.columns()))?;
     let outcome = pictures.each(&mut trained, |trained, file, logits| {
-        written.line(&Picture { file, classes: ranked.classes(trained, logits) })
+        written.line(&Picture { file, answer: answers.of(trained, logits) })
     })?;
     outcome.print(written.end()?, json);
     Ok(())
@@ -32,22 +32,21 @@ pub fn predict(mut trained: Trained, args: &PredictArgs, json: bool) -> Result<(
 
 struct Picture {
     file: String,
-    classes: Vec<Class>,
+    answer: Answer,
 }
 
 impl Line for Picture {
     fn words(&self) -> String {
-        let all: Vec<String> = self.classes.iter().map(Class::words).collect();
-        format!("{}  {}", self.file, all.join("  "))
+        format!("{}  {}", self.file, self.answer.words())
     }
 
     fn csv(&self) -> String {
-        format!("{},{}", cell(&self.file), Class::cells(&self.classes))
+        format!("{},{}", cell(&self.file), self.answer.cells())
     }
 
     fn json(&self) -> Value {
         let mut event = json!({ "event": "prediction", "file": self.file });
-        Class::put_json(&self.classes, &mut event);
+        self.answer.put_json(&mut event);
         event
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use memfit::data::sources::Csv;
 use memfit::data::{BytePool, Example, LoadOptions, Loader};
+use memfit::nn::HeadInfo;
 use memfit::nn::zoo::Task;
 use memfit::train::views;
 use memfit_run::data::{self, Kind, Unlabelled, open_unlabelled, same_data};
@@ -20,6 +21,7 @@ use super::written::{Line, Written, cell};
 use crate::args::PredictArgs;
 use crate::failure::usage;
 use crate::output::outln;
+use crate::show::scores::significant;
 use crate::wording::bad_sample;
 
 pub fn predict(mut trained: Trained, args: &PredictArgs, kind: Kind, json: bool) -> Result<()> {
@@ -33,20 +35,20 @@ pub fn predict(mut trained: Trained, args: &PredictArgs, kind: Kind, json: bool)
     let bad = skip_bad(&trained.run.config);
     let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool.clone()) };
     let mut loader = Loader::new(&data, options)?;
-    let ranked = Ranked::new(&trained, args.top)?;
+    let given = Answers::new(&trained, args.top)?;
     let mut written = Written::new(args.out.as_deref(), json, true)?;
     // On the screen nobody wants the table again.
     let table = table.filter(|_| args.out.is_some());
     let table = table.map(|table| Table { table, pool });
     written.header(&match &table {
-        Some(table) => format!("{}{}", table.head()?, ranked.columns()),
-        None => format!("row,{}", ranked.columns()),
+        Some(table) => format!("{}{}", table.head()?, given.columns()),
+        None => format!("row,{}", given.columns()),
     })?;
     let mut predicted = 0;
     while let Some(batch) = loader.next()? {
         for (row, numbers) in answers(&mut trained, &batch)? {
             let again = table.as_ref().map(|table| table.row(row)).transpose()?;
-            written.line(&Row { row, again, classes: ranked.classes(&trained, &numbers) })?;
+            written.line(&Row { row, again, answer: given.of(&trained, &numbers) })?;
             predicted += 1;
         }
     }
@@ -70,7 +72,7 @@ pub fn predict(mut trained: Trained, args: &PredictArgs, kind: Kind, json: bool)
 /// Rows have one answer each.
 fn check_kind(trained: &Trained, path: &Path) -> Result<()> {
     match trained.run.model.task() {
-        Task::Classes => Ok(()),
+        Task::Classes | Task::Values => Ok(()),
         task => {
             let (name, path) = (&trained.run.name, path.display());
             Err(usage(format!("{name} {}; predict has no use for {path}: name pictures", task_words(task))))
@@ -101,12 +103,12 @@ impl Table {
     }
 }
 
-/// A row with its class.
+/// A row with what is predicted of it.
 struct Row {
     row: usize,
     /// As it stood in its table.
     again: Option<String>,
-    classes: Vec<Class>,
+    answer: Answer,
 }
 
 impl Line for Row {
@@ -115,16 +117,16 @@ impl Line for Row {
     }
 
     fn csv(&self) -> String {
-        let classes = Class::cells(&self.classes);
+        let answer = self.answer.cells();
         match &self.again {
-            Some(row) => format!("{row},{classes}"),
-            None => format!("{},{classes}", self.row),
+            Some(row) => format!("{row},{answer}"),
+            None => format!("{},{answer}", self.row),
         }
     }
 
     fn json(&self) -> Value {
         let mut event = json!({ "event": "prediction", "row": self.row });
-        Class::put_json(&self.classes, &mut event);
+        self.answer.put_json(&mut event);
         event
     }
 }
@@ -136,6 +138,92 @@ pub fn answers(trained: &mut Trained, batch: &Example) -> Result<Vec<(usize, Vec
     let numbers = said.shape[1..].iter().product::<usize>().max(1);
     let rows = batch.get(data::ROW)?.bytes().as_chunks().0.iter().map(|b| i32::from_ne_bytes(*b) as usize);
     Ok(rows.zip(said.numbers.chunks(numbers).map(<[f32]>::to_vec)).collect())
+}
+
+/// What a model says of one sample.
+pub enum Answer {
+    /// The most likely classes.
+    Classes(Vec<Class>),
+    /// Numbers in the unit of their labels, by name.
+    Values(Vec<(String, f64)>),
+}
+
+impl Answer {
+    pub fn words(&self) -> String {
+        let all: Vec<String> = match self {
+            Answer::Classes(classes) => classes.iter().map(Class::words).collect(),
+            Answer::Values(values) => {
+                values.iter().map(|(name, value)| format!("{name} {}", significant(*value))).collect()
+            }
+        };
+        all.join("  ")
+    }
+
+    /// As cells of a CSV.
+    pub fn cells(&self) -> String {
+        match self {
+            Answer::Classes(classes) => Class::cells(classes),
+            // No more digits than the model has.
+            Answer::Values(values) => {
+                values.iter().map(|(_, value)| (*value as f32).to_string()).collect::<Vec<_>>().join(",")
+            }
+        }
+    }
+
+    pub fn put_json(&self, event: &mut Value) {
+        match self {
+            Answer::Classes(classes) => Class::put_json(classes, event),
+            Answer::Values(values) => {
+                event["values"] = values.iter().map(|(name, value)| (name.clone(), Value::from(*value))).collect();
+            }
+        }
+    }
+}
+
+/// Makes answers of what a model gives.
+pub enum Answers {
+    Classes(Ranked),
+    Values { names: Vec<String>, head: HeadInfo },
+}
+
+impl Answers {
+    pub fn new(trained: &Trained, top: Option<usize>) -> Result<Answers> {
+        if trained.run.model.task() != Task::Values {
+            return Ok(Answers::Classes(Ranked::new(trained, top)?));
+        }
+        let columns = same_data::schema(&trained.folder)?.columns;
+        let names = columns.map_or_else(
+            || (1..=trained.run.model.classes()).map(|n| n.to_string()).collect(),
+            |columns| columns.labels,
+        );
+        match trained.run.heads()?.pop() {
+            Some(head) => Ok(Answers::Values { names, head }),
+            None => Err(usage("the model gives nothing")),
+        }
+    }
+
+    /// As the header of a CSV.
+    pub fn columns(&self) -> String {
+        match self {
+            Answers::Classes(ranked) => ranked.columns(),
+            Answers::Values { names, .. } => {
+                names.iter().map(|name| cell(&format!("predicted_{name}"))).collect::<Vec<_>>().join(",")
+            }
+        }
+    }
+
+    pub fn of(&self, trained: &Trained, outputs: &[f32]) -> Answer {
+        match self {
+            Answers::Classes(ranked) => Answer::Classes(ranked.classes(trained, outputs)),
+            Answers::Values { names, head } => {
+                let value = |(i, output): (usize, &f32)| {
+                    let predicted = head.loss.prediction(f64::from(*output));
+                    head.units.get(i).map_or(predicted, |unit| unit.original(predicted))
+                };
+                Answer::Values(names.iter().cloned().zip(outputs.iter().enumerate().map(value)).collect())
+            }
+        }
+    }
 }
 
 /// A class that the model thinks of.

@@ -151,7 +151,7 @@ impl Row {
 
     /// To machines.
     fn print_json(&self, event: &Event) {
-        let Some(mut event) = as_data(event, self.peak) else { return };
+        let Some(mut event) = as_data(event, self.task, self.peak) else { return };
         if self.is_one_of_several {
             event["run"] = self.label.as_str().into();
         }
@@ -160,7 +160,7 @@ impl Row {
 }
 
 /// An event as data, with the most bytes that are live in a step.
-fn as_data(event: &Event, peak: u64) -> Option<Value> {
+fn as_data(event: &Event, task: Task, peak: u64) -> Option<Value> {
     Some(match event {
         Event::Step { step, loss, lr, seconds, waited, turn, skipped, epoch } => {
             json!({ "event": "step", "step": step, "epoch": epoch + 1, "loss": loss, "lr": lr, "ms": seconds * 1e3,
@@ -172,13 +172,22 @@ fn as_data(event: &Event, peak: u64) -> Option<Value> {
         }
         Event::Epoch { epoch, loss, scores: evaluated } => {
             let evaluated = evaluated.as_ref();
-            json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss,
-                    "test_accuracy": evaluated.and_then(|s| s.accuracy), "scores": evaluated.map(scores) })
+            let mut event = json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss,
+                                    "test_accuracy": evaluated.and_then(|s| s.accuracy), "scores": evaluated.map(scores) });
+            without_accuracy_of_values(&mut event, task);
+            event
         }
         Event::Checkpoint { which, path, step } => {
             json!({ "event": "checkpoint", "which": which.name(), "path": path.display().to_string(), "step": step })
         }
     })
+}
+
+/// Numbers are not right or wrong.
+fn without_accuracy_of_values(event: &mut Value, task: Task) {
+    if let Some(event) = event.as_object_mut().filter(|_| task == Task::Values) {
+        event.remove("test_accuracy");
+    }
 }
 
 fn print_end_json(finished: &Finished, seconds: f64, mpi_bytes: Option<u64>) {
@@ -194,6 +203,7 @@ fn print_end_json(finished: &Finished, seconds: f64, mpi_bytes: Option<u64>) {
                 "host_peak_bytes": training.run.pool.high_water(), "measured_peak_bytes": resident::peak(),
                 "skipped_samples": left_out.count, "skipped_test_samples": test_left_out.count,
                 "run_dir": training.folder.display().to_string() });
+    without_accuracy_of_values(&mut done, training.run.model.task());
     if !training.others.is_empty() {
         let all = Taken::of(training);
         done["replicas"] = json!({ "here": all.replicas, "arena_bytes": all.arena(), "most_arena_bytes": all.most_arena,

@@ -5,13 +5,13 @@ mod board;
 mod find_lr;
 mod report;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use memfit_run::config::scope;
 use memfit_run::replicas::Peers;
 use memfit_run::train::{End, Planning, prepare, run_all};
-use memfit_run::{Purpose, open_among};
+use memfit_run::{Purpose, RunConfig, StartedRuns, open_among};
 
 use crate::args::TrainArgs;
 use crate::configs::{Configs, only_for_one, split_args};
@@ -23,7 +23,17 @@ use board::Board;
 use report::Report;
 
 pub fn train(args: TrainArgs, json: bool) -> Result<()> {
-    among_peers(json, |peers| train_among(args, json, peers))
+    among_peers(json, || stall(&args), |peers| train_among(args.clone(), json, peers))
+}
+
+/// How long other processes are waited for, as far as it is known before this one has met them: the first alone has to have the files.
+fn stall(args: &TrainArgs) -> Option<Duration> {
+    let are_here = args.files.iter().all(|file| file.is_file());
+    let runs = are_here.then(|| StartedRuns::read(&args.files, &args.resume, None).ok()).flatten();
+    let mut configs = runs.map_or_else(|| vec![RunConfig::default()], StartedRuns::settled);
+    // What is wrong with it is told when all have met.
+    configs.iter_mut().for_each(|config| drop(args.settings.apply(config)));
+    configs.iter().filter_map(|config| config.replicas.stall).max()
 }
 
 /// Trains with all processes that do the same.

@@ -7,7 +7,7 @@ use memfit::train::run_dir::HISTORY;
 use memfit_run::RunResources;
 use memfit_run::data::same_data::Set;
 use memfit_run::planning::Planned;
-use memfit_run::process::limiter_words;
+use memfit_run::process::limit_words;
 use memfit_run::text::{count, first_few};
 use memfit_run::train::RunEvent;
 use memfit_run::weights::{Foreign, LeftOut, LoadedWeights};
@@ -91,7 +91,7 @@ impl Report {
         outln!("  host       {host:>10}  at most, for the data pipeline");
         if let Some(process) = run.process.as_ref().filter(|p| p.is_limited()) {
             let (limit, outside) = (Bytes(process.bytes).to_string(), Bytes(process.outside));
-            let words = limiter_words(process.limiter);
+            let words = limit_words(process.limiter, process.sharers());
             outln!("  process    {limit:>10}  at most ({words}), of it {outside} for program, stacks and checkpoints");
         }
         device_limit(run);

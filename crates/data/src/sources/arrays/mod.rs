@@ -4,6 +4,7 @@
 mod element;
 mod header;
 mod list;
+mod values;
 mod view;
 mod zip;
 
@@ -346,7 +347,16 @@ impl Array {
         pool: &BytePool,
         mut f: impl FnMut(usize, Result<i32, SampleProblem>) -> Result<()>,
     ) -> Result<()> {
-        let labels = ClassLabels::of(&self.stored);
+        let (labels, dtype) = (ClassLabels::of(&self.stored), self.element.dtype());
+        self.each_row(pool, |row, bytes| f(row, bytes.and_then(|bytes| labels.class(dtype, bytes))))
+    }
+
+    /// Calls `f` with each row and its numbers, or what is wrong with them.
+    fn each_row(
+        &self,
+        pool: &BytePool,
+        mut f: impl FnMut(usize, Result<&[u8], SampleProblem>) -> Result<()>,
+    ) -> Result<()> {
         let (elements, dtype) = (self.stored.elements(), self.element.dtype());
         let (size, converted) = (elements * self.element.bytes(), elements * dtype.bits() / 8);
         let rows = if self.fortran { 1 } else { (PIECE / elements.max(1)).max(1) };
@@ -359,8 +369,8 @@ impl Array {
             self.copy_rows(first, stored)?;
             for row in first..self.rows.min(first + rows) {
                 let converted = self.element.convert(&stored[(row - first) * size..][..size], row_bytes.bytes_mut());
-                let label = converted.map_err(SampleProblem::Other);
-                f(row, label.and_then(|()| labels.class(dtype, row_bytes.bytes())))?;
+                let converted = converted.map_err(SampleProblem::Other);
+                f(row, converted.map(|()| row_bytes.bytes()))?;
             }
         }
         Ok(())

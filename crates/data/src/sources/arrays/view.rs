@@ -1,5 +1,5 @@
 //! What a row of an array is read as, where that is not what is stored: pictures with their channels last, classes of whole
-//! floats or of one-hot rows.
+//! floats or of one-hot rows, numbers of any type as floats.
 
 use memfit_ir::{DType, TensorType};
 
@@ -17,6 +17,8 @@ pub(super) enum View {
     ChannelsLast,
     /// One class, i32 `[]`.
     Class(ClassLabels),
+    /// Its numbers, f32 `[elements]`.
+    Values,
 }
 
 /// How classes are stored.
@@ -57,7 +59,7 @@ impl ClassLabels {
 pub(super) const FIELD: &str = "the label";
 
 /// Integers of 32 bits are exact in it.
-fn number(dtype: DType, bytes: &[u8]) -> f64 {
+pub(super) fn number(dtype: DType, bytes: &[u8]) -> f64 {
     match (dtype, bytes) {
         (DType::U8, [byte, ..]) => f64::from(*byte),
         (DType::F32, &[a, b, c, d, ..]) => f64::from(f32::from_le_bytes([a, b, c, d])),
@@ -90,6 +92,7 @@ impl View {
                 TensorType::new(stored.dtype, [height, width, channels])
             }
             (View::Class(ClassLabels::WholeFloats | ClassLabels::OneHot), _) => TensorType::i32([]),
+            (View::Values, _) => TensorType::f32([stored.elements()]),
             (_, _) => stored.clone(),
         }
     }
@@ -106,6 +109,14 @@ impl View {
             (View::Class(labels @ (ClassLabels::WholeFloats | ClassLabels::OneHot)), _) => {
                 let class = labels.class(stored.ty().dtype, stored.bytes());
                 scalar(class.map_err(|problem| DataError::bad_with(location(), problem))?, pool)
+            }
+            (View::Values, _) => {
+                let mut values = Tensor::zeros(self.row(stored.ty()), pool)?;
+                let dtype = stored.ty().dtype;
+                for (value, bytes) in values.f32s_mut().iter_mut().zip(stored.bytes().chunks_exact(dtype.bits() / 8)) {
+                    *value = number(dtype, bytes) as f32;
+                }
+                Ok(values)
             }
             (_, _) => Ok(stored),
         }

@@ -15,6 +15,8 @@ use crate::sources::{claimed_buffer, io, no_room_is_final, open_file};
 const FEW: usize = 1000;
 /// No class has a name of more bytes.
 const LONGEST: usize = 256;
+/// One label of so many that is no class is a mistake; more of them are numbers.
+const OF_ODD_NUMBERS: usize = 20;
 /// Of known classes that an error lists.
 const LISTED: usize = 20;
 
@@ -40,8 +42,27 @@ impl Csv {
     /// # }
     /// ```
     pub fn find_classes(&mut self, mixed: OnBad, pool: &BytePool) -> Result<usize> {
+        let survey = self.survey(mixed, pool)?;
+        self.settle_classes(survey, mixed, pool)
+    }
+
+    /// The same, unless the labels are numbers that look like none of classes: then none, and the label may be read as
+    /// [`Label::Value`](super::Label::Value). They do where several, and more than one in twenty, are not whole or less than −1, and where the largest is beyond both the number of rows and a thousand.
+    ///
+    /// # Errors
+    /// As [`Csv::find_classes`].
+    pub fn find_classes_or_values(&mut self, mixed: OnBad, pool: &BytePool) -> Result<Option<usize>> {
+        let survey = self.survey(mixed, pool)?;
+        if survey.are_values() { Ok(None) } else { self.settle_classes(survey, mixed, pool).map(Some) }
+    }
+
+    fn survey(&self, mixed: OnBad, pool: &BytePool) -> Result<LabelSurvey> {
         let what = format!("the classes in {}", self.path.display());
-        let survey = no_room_is_final(what.clone(), pool, self.survey_labels(mixed, pool))?;
+        no_room_is_final(what, pool, self.survey_labels(mixed, pool))
+    }
+
+    fn settle_classes(&mut self, survey: LabelSurvey, mixed: OnBad, pool: &BytePool) -> Result<usize> {
+        let what = format!("the classes in {}", self.path.display());
         let are_words = match (&survey.number, &survey.word) {
             (None, None) => {
                 let problem = format!("no row has a label in column \"{}\"; name another column", self.label_name());
@@ -150,7 +171,10 @@ impl Csv {
                 survey.numbers += 1;
                 match number(cell, true) {
                     Ok(class) => survey.by_number.add(class as usize, 1),
-                    Err(_) => drop(survey.no_class.get_or_insert_with(|| (row, excerpt(cell)))),
+                    Err(_) => {
+                        survey.no_classes += usize::from(number(cell, false) != Ok(-1.0));
+                        survey.no_class.get_or_insert_with(|| (row, excerpt(cell)));
+                    }
                 }
                 survey.number.get_or_insert_with(|| (row, excerpt(cell)));
                 return Ok(());
@@ -170,8 +194,18 @@ impl Csv {
     }
 
     /// Rows without a cell for the label are passed over.
-    fn each_label(&self, pool: &BytePool, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
-        let (Some(label), first) = (self.label, self.layout.header as usize) else { return Ok(()) };
+    fn each_label(&self, pool: &BytePool, f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        self.labels.first().map_or(Ok(()), |label| self.each_cell(*label, pool, f))
+    }
+
+    /// The cells of a column, with their rows; rows without one are passed over.
+    pub(super) fn each_cell(
+        &self,
+        column: usize,
+        pool: &BytePool,
+        mut f: impl FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let first = self.layout.header as usize;
         let file = open_file(&self.path)?;
         let _buffer = pool.reserve(BUFFER as u64)?;
         let mut reader = BufReader::with_capacity(BUFFER, file);
@@ -181,7 +215,7 @@ impl Csv {
         for (row, length) in lengths.enumerate() {
             let bytes = &mut room.bytes_mut()[..length as usize];
             reader.read_exact(bytes).map_err(|e| io(&self.path, e))?;
-            if let Some(cell) = self.cells(trimmed(bytes)).nth(label) {
+            if let Some(cell) = self.cells(trimmed(bytes)).nth(column) {
                 f(first + row, cell)?;
             }
         }
@@ -212,6 +246,8 @@ impl Csv {
 struct LabelSurvey {
     numbers: usize,
     by_number: ClassCounts,
+    /// Numbers that are none of classes, but for −1.
+    no_classes: usize,
     words: usize,
     /// With their rows.
     distinct: BTreeMap<String, u64>,
@@ -226,7 +262,15 @@ struct LabelSurvey {
 impl LabelSurvey {
     fn new(pool: &BytePool) -> Result<LabelSurvey, NoRoom> {
         let (lease, distinct, by_number) = (pool.reserve(0)?, BTreeMap::new(), ClassCounts::new(pool));
-        Ok(LabelSurvey { numbers: 0, by_number, words: 0, distinct, number: None, word: None, no_class: None, lease })
+        let (number, word, no_class) = (None, None, None);
+        Ok(LabelSurvey { numbers: 0, by_number, no_classes: 0, words: 0, distinct, number, word, no_class, lease })
+    }
+
+    /// Whether these are numbers to be predicted, rather than classes with a mistake here and there.
+    fn are_values(&self) -> bool {
+        let are_beyond = self.by_number.classes() > self.numbers.max(FEW);
+        let are_odd = self.no_classes > 1 && self.no_classes * OF_ODD_NUMBERS > self.numbers;
+        self.words == 0 && (are_odd || are_beyond)
     }
 
     fn add(&mut self, row: usize, word: String) -> Result<(), NoRoom> {

@@ -16,14 +16,19 @@ impl Csv {
         &self.columns
     }
 
-    /// The name of the column that is the label, if there is one.
+    /// The name of the column that is the label, if there is one; of several, the first.
     pub fn label_column(&self) -> Option<&str> {
-        self.label.and_then(|label| self.columns.get(label)).map(String::as_str)
+        self.label_columns().next()
+    }
+
+    /// The names of all columns that are labels, in their order.
+    pub fn label_columns(&self) -> impl Iterator<Item = &str> {
+        self.labels.iter().filter_map(|label| self.columns.get(*label)).map(String::as_str)
     }
 
     /// The names of the columns that are features, in the order in which they stand in the file.
     pub fn feature_columns(&self) -> impl Iterator<Item = &str> {
-        let is_feature = |(i, _): &(usize, &String)| self.label != Some(*i);
+        let is_feature = |(i, _): &(usize, &String)| self.is_feature(*i);
         self.columns.iter().enumerate().filter(is_feature).map(|(_, name)| name.as_str())
     }
 
@@ -42,7 +47,7 @@ impl Csv {
         let mut order = Vec::with_capacity(self.columns.len());
         for (i, name) in self.columns.iter().enumerate() {
             match known.get(name.as_str()) {
-                _ if self.label == Some(i) => order.push(0),
+                _ if !self.is_feature(i) => order.push(0),
                 Some(at) => order.push(*at),
                 None => {
                     let known = listed(features);
@@ -102,17 +107,41 @@ impl Csv {
         Ok(())
     }
 
-    pub(super) fn find_label(&self, label: &Label) -> Result<usize> {
-        let (Label::Class(column) | Label::Value(column)) = label;
+    /// The columns of label and weight, as the layout says them.
+    pub(super) fn find_labels(&mut self) -> Result<()> {
+        let labels = self.layout.label.as_ref().map_or(&[][..], Label::columns);
+        let labels: Vec<usize> = labels.iter().map(|column| self.find_label(column)).collect::<Result<_>>()?;
+        let weight = self.layout.weight.as_ref().map(|column| self.find_weight(column)).transpose()?;
+        let mut all = labels.iter().chain(&weight).enumerate();
+        if let Some((_, twice)) = all.find(|(i, column)| labels[..*i.min(&labels.len())].contains(column)) {
+            let name = &self.columns[*twice];
+            let problem = format!("column \"{name}\" is named twice, as a label or weight; name each column once");
+            return Err(DataError::source(self.path.display(), problem));
+        }
+        (self.labels, self.weight) = (labels, weight);
+        Ok(())
+    }
+
+    fn find_weight(&self, column: &Column) -> Result<usize> {
+        self.find_column(column).ok_or_else(|| {
+            let problem = CsvProblem::NoWeightColumn { column: column.clone(), known: listed(&self.columns) };
+            DataError::Csv { path: self.path.clone(), problem }
+        })
+    }
+
+    fn find_column(&self, column: &Column) -> Option<usize> {
         let by_number = |n: &usize| *n < self.columns.len();
-        let found = match column {
+        match column {
             Column::Name(name) => {
                 let by_name = self.columns.iter().position(|known| known == name);
                 by_name.or_else(|| name.parse().ok().filter(by_number))
             }
             Column::Number(number) => Some(*number).filter(by_number),
-        };
-        found.ok_or_else(|| {
+        }
+    }
+
+    fn find_label(&self, column: &Column) -> Result<usize> {
+        self.find_column(column).ok_or_else(|| {
             let problem = CsvProblem::NoLabelColumn {
                 column: column.clone(),
                 known: listed(&self.columns),

@@ -126,7 +126,7 @@ impl Csv {
             });
             no_room_is_final(what(), pool, looked)?;
         }
-        let column = (0..count).find(|column| looks[*column] == Look::Word && self.label != Some(*column));
+        let column = (0..count).find(|column| looks[*column] == Look::Word && self.is_feature(*column));
         let Some(column) = column else { return Ok(None) };
         for row in rows {
             let cell = self.with_row(row, pool, |bytes| self.cells(bytes).nth(column).map(excerpt))?;

@@ -1,9 +1,11 @@
 //! CSV: numbers in rows, and a label. Opening finds where the rows start; reading parses one of them. `columns.rs` says
-//! what the cells of a row are, `first_line.rs` whether the first has names, `classes.rs` looks at the labels of all of them.
+//! what the cells of a row are, `first_line.rs` whether the first has names, `classes.rs` and `values.rs` look at the labels of
+//! all of them.
 
 mod classes;
 mod columns;
 mod first_line;
+mod values;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -29,12 +31,14 @@ pub struct CsvLayout {
     pub separator: u8,
     /// The label; without it all columns are features.
     pub label: Option<Label>,
+    /// The weight of each row, 0 or more, and no feature.
+    pub weight: Option<Column>,
 }
 
 impl Default for CsvLayout {
-    /// A header, commas, no label.
+    /// A header, commas, neither label nor weight.
     fn default() -> CsvLayout {
-        CsvLayout { header: true, separator: b',', label: None }
+        CsvLayout { header: true, separator: b',', label: None, weight: None }
     }
 }
 
@@ -45,6 +49,17 @@ pub enum Label {
     Class(Column),
     /// A number to be predicted → f32 `[]`.
     Value(Column),
+    /// Several of them → f32 `[columns]`.
+    Values(Vec<Column>),
+}
+
+impl Label {
+    fn columns(&self) -> &[Column] {
+        match self {
+            Label::Class(column) | Label::Value(column) => std::slice::from_ref(column),
+            Label::Values(columns) => columns,
+        }
+    }
 }
 
 /// A column, by name or by number.
@@ -65,7 +80,7 @@ impl std::fmt::Display for Column {
     }
 }
 
-/// Rows of numbers: field `x` is f32 `[features]`, `y` is the label. Cells may be quoted. Of the file, only the offsets of
+/// Rows of numbers: field `x` is f32 `[features]`, `y` is the label, and `w` the weight, f32 `[]`, where there is one. Cells may be quoted. Of the file, only the offsets of
 /// rows are held in memory.
 ///
 /// ```
@@ -86,7 +101,9 @@ pub struct Csv {
     /// Where each row starts, and the end of the file.
     starts: PoolVec<u64>,
     columns: Vec<String>,
-    label: Option<usize>,
+    /// Columns of the label: one, or several values; none where there is no label.
+    labels: Vec<usize>,
+    weight: Option<usize>,
     /// Labels are these, and not numbers.
     words: Option<ClassNames>,
     /// Rows by class, where they were looked at.
@@ -118,7 +135,8 @@ impl Csv {
             path: path.to_path_buf(),
             starts,
             columns: Vec::new(),
-            label: None,
+            labels: Vec::new(),
+            weight: None,
             words: None,
             counts: None,
             layout,
@@ -137,8 +155,8 @@ impl Csv {
     /// # Errors
     /// As [`Csv::open`].
     pub fn with_layout(mut self, layout: CsvLayout, pool: &BytePool) -> Result<Csv> {
-        (self.layout, self.label, self.words, self.counts) = (layout, None, None, None);
-        (self.order, self.selected) = (None, None);
+        (self.layout, self.words, self.counts, self.order) = (layout, None, None, None);
+        self.selected = None;
         self.find_columns(pool)?;
         Ok(self)
     }
@@ -153,7 +171,7 @@ impl Csv {
                 "there is a header and no row; add rows, or say that it has no header",
             ));
         }
-        self.label = self.layout.label.as_ref().map(|label| self.find_label(label)).transpose()?;
+        self.find_labels()?;
         if self.features() == 0 {
             return Err(DataError::source(path, "the label is its only column; there should be features too"));
         }
@@ -161,7 +179,11 @@ impl Csv {
     }
 
     fn features(&self) -> usize {
-        self.selected.unwrap_or(self.columns.len() - self.label.is_some() as usize)
+        self.selected.unwrap_or(self.columns.len() - self.labels.len() - self.weight.is_some() as usize)
+    }
+
+    fn is_feature(&self, column: usize) -> bool {
+        !self.labels.contains(&column) && self.weight != Some(column)
     }
 
     /// A row as it stands in the file, without what ends it; the header, where `index` is none.
@@ -216,8 +238,10 @@ impl Csv {
         }
     }
 
-    fn parse(&self, row: &[u8], x: &mut [f32]) -> Result<f32, String> {
-        let (mut label, mut next, mut count, mut problem) = (0.0, 0, 0, None);
+    /// Into features, labels, and the weight.
+    fn parse(&self, row: &[u8], x: &mut [f32], y: &mut [f32], w: &mut f32) -> Result<(), String> {
+        let (mut next, mut count, mut problem) = (0, 0, None);
+        let are_classes = matches!(self.layout.label, Some(Label::Class(_)));
         for (i, cell) in self.cells(row).enumerate() {
             count += 1;
             let Some(column) = self.columns.get(i) else { continue };
@@ -225,14 +249,20 @@ impl Csv {
             if at == Some(NONE) {
                 continue;
             }
-            let class = self.label == Some(i) && matches!(self.layout.label, Some(Label::Class(_)));
-            let value = if class { self.class(cell) } else { number(cell, false) };
+            let label = self.labels.iter().position(|label| *label == i);
+            let value = match label {
+                Some(_) if are_classes => self.class(cell),
+                None if self.weight == Some(i) => values::weight(cell),
+                _ => number(cell, false),
+            };
             let value = value.unwrap_or_else(|is| {
                 problem.get_or_insert_with(|| format!("column \"{column}\" {is}"));
                 0.0
             });
-            if self.label == Some(i) {
-                label = value;
+            if let Some(label) = label {
+                y[label] = value;
+            } else if self.weight == Some(i) {
+                *w = value;
             } else {
                 let at = at.map_or(next, |at| at as usize);
                 x.get_mut(at).into_iter().for_each(|feature| *feature = value);
@@ -244,7 +274,7 @@ impl Csv {
             let count = counted(count, "column");
             return Err(format!("the row has {count}, and the first one has {}", self.columns.len()));
         }
-        problem.map_or(Ok(label), Err)
+        problem.map_or(Ok(()), Err)
     }
 }
 
@@ -257,17 +287,21 @@ impl Source for Csv {
         check_row(index, self.len())?;
         let row = index + self.layout.header as usize;
         let mut x = Tensor::zeros(TensorType::f32([self.features()]), pool)?;
-        let label = self
-            .with_row(row, pool, |bytes| self.parse(bytes, x.f32s_mut()))?
+        let several = matches!(self.layout.label, Some(Label::Values(_)));
+        let several = several.then(|| Tensor::zeros(TensorType::f32([self.labels.len()]), pool));
+        let (mut several, mut one, mut w) = (several.transpose()?, [0.0], 1.0);
+        let y = several.as_mut().map_or(&mut one[..], Tensor::f32s_mut);
+        self.with_row(row, pool, |bytes| self.parse(bytes, x.f32s_mut(), y, &mut w))?
             .map_err(|problem| self.bad(row, SampleProblem::Other(problem)))?;
+        let number = |value: f32| Tensor::from_bytes(TensorType::f32([]), &value.to_le_bytes(), pool);
         let example = Example::default().with("x", x);
-        Ok(match self.layout.label {
-            None => example,
-            Some(Label::Class(_)) => example.with("y", scalar(label as i32, pool)?),
-            Some(Label::Value(_)) => {
-                example.with("y", Tensor::from_bytes(TensorType::f32([]), &label.to_le_bytes(), pool)?)
-            }
-        })
+        let example = match (&self.layout.label, several) {
+            (None, _) => example,
+            (Some(Label::Class(_)), _) => example.with("y", scalar(one[0] as i32, pool)?),
+            (Some(_), None) => example.with("y", number(one[0])?),
+            (Some(_), Some(several)) => example.with("y", several),
+        };
+        Ok(if self.weight.is_some() { example.with("w", number(w)?) } else { example })
     }
 
     fn location(&self, index: usize) -> String {
@@ -281,7 +315,7 @@ impl Source for Csv {
     fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
         match self.layout.label {
             Some(Label::Class(_)) => self.check_labels(classes, pool),
-            Some(Label::Value(_)) | None => Ok(()),
+            Some(Label::Value(_) | Label::Values(_)) | None => Ok(()),
         }
     }
 }

@@ -29,7 +29,7 @@ pub fn training() -> Training {
 
 /// The convnet of the zoo for images of 8×8: dropout, batch norm.
 pub fn digits() -> &'static dyn Model {
-    static MODEL: Digits = Digits { input: [8, 8, 1], classes: 10, dropout: 0.25 };
+    static MODEL: Digits = Digits { input: [8, 8, 1], classes: 10, dropout: 0.25, width: 1.0, kernel: 3 };
     &MODEL
 }
 

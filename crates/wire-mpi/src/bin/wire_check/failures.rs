@@ -127,7 +127,11 @@ fn check_sleeper(mut wire: MpiWire, last: usize) -> Result<(), Problem> {
         sleep(STALL * 3);
     }
     let since = Instant::now();
-    let end = meet(&mut wire);
+    let mut end = meet(&mut wire);
+    if wire.rank() == last && end.is_ok() {
+        // What the others sent before they went may be all that it takes; of the next exchange nothing comes.
+        end = meet(&mut wire);
+    }
     check_stalled(end, last, since.elapsed())
 }
 

@@ -3,6 +3,7 @@
 
 mod bench;
 mod failures;
+mod steps;
 mod well;
 
 use std::process::{ExitCode, exit};
@@ -16,9 +17,10 @@ use memfit_wire_mpi::{Launched, Mpi, launched};
 static ALLOCATOR: Counting = Counting;
 
 const HELP: &str = "\
-Usage: mpirun -n N wire_check well | failures | stopped | bench [OPTION N]...
+Usage: mpirun -n N wire_check well | steps | failures | stopped | bench [OPTION N]...
 
   well      exchanges of many sizes, on two wires at once, without an allocation; ends in order
+  steps     training steps of replicas, of which none after the first allocates; ends in order
   failures  replicas that leave, are dropped, sleep or do something else; ends without ending MPI
   stopped   a replica that is stopped is named, and the others end with exit code 6
   bench     an ordered sum beside MPI_Allreduce, as JSON; of --floats so many numbers, in so many --rounds, in pieces of
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["well"] => begin().and_then(well::check),
+        ["steps"] => begin().and_then(steps::check),
         ["failures"] => begin().and_then(failures::check),
         ["stopped"] => begin().and_then(failures::check_stopped),
         ["bench", ref options @ ..] => begin().and_then(|mpi| bench::run(mpi, options)),
@@ -55,8 +58,9 @@ fn main() -> ExitCode {
 
 fn begin() -> Result<Mpi, Problem> {
     let found = launched();
-    let mpi = Mpi::init(PATIENCE).map_err(said)?;
-    let expected = Launched { size: Some(mpi.size()), rank: mpi.rank(), local_rank: Some(mpi.rank()) };
+    let mpi = Mpi::init(PATIENCE).map_err(|e| said(e.why))?;
+    let (size, rank) = (mpi.size(), mpi.rank());
+    let expected = Launched { size: Some(size), rank, local_rank: Some(rank), are_all_here: true };
     // Without a launcher MPI begins alone.
     if mpi.size() > 1 {
         same("what the launcher said", found, Some(expected))?;
