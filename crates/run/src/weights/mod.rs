@@ -8,6 +8,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -59,7 +60,7 @@ pub struct Foreign {
     pub converted: Vec<&'static str>,
     /// What batch norms add to a variance there and here, where scales make up for it.
     pub epsilons: Option<[f64; 2]>,
-    /// The network that most of it is of, where only a part of this one fits.
+    /// Another network of which it has more.
     pub meant: Option<String>,
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn load_into(
         set_weights(sessions, path, false, Match::Fitting, hand_out)?;
         return Ok(None);
     }
-    Weights::open(path, &run.model)?.load_into(sessions, path, &run.pool, hand_out).map(Some)
+    Weights::open(path, &run.model)?.load_into(sessions, path, run.model.name(), &run.pool, hand_out).map(Some)
 }
 
 /// Sets what weights of a network of the zoo are in a file, memfit's own or torchvision's or timm's; room to lay them out is of
@@ -91,7 +92,7 @@ pub fn load(
 ) -> Result<LoadedWeights> {
     let weights = Weights::open(path, model)?;
     weights.check_finite(path)?;
-    weights.load_into(&mut [session], path, pool, &mut |_| Ok(()))
+    weights.load_into(&mut [session], path, model.name(), pool, &mut |_| Ok(()))
 }
 
 /// A file, and what of it fits.
@@ -122,6 +123,7 @@ impl Weights {
         mut self,
         sessions: &mut [&mut Session<AnyExecutor>],
         path: &Path,
+        model: &str,
         pool: &BytePool,
         hand_out: &mut dyn FnMut(&mut [u8]) -> std::result::Result<(), WireError>,
     ) -> Result<LoadedWeights> {
@@ -136,9 +138,9 @@ impl Weights {
         let io = |source| WeightsError::Io { path: path.into(), source };
         let converted = Converted::new(&self.source.file, &self.fit.found, pool).map_err(io)?;
         let taken = set_weights_of(sessions, path, Some(converted), Match::Fitting, hand_out)?;
-        let is_part = self.fit.found.len() < of / 2;
+        let other = if self.fit.missing.len() > HEAD { meant(&self.source.tensors) } else { None };
         let foreign = Foreign {
-            meant: is_part.then(|| meant(&self.source.tensors)).flatten(),
+            meant: other.filter(|(name, found)| name != model && *found > self.fit.found.len()).map(|(name, _)| name),
             names: self.fit.convention.title(),
             converted: self.fit.converted(),
             epsilons: self.fit.found.iter().find_map(|found| found.epsilon.as_ref().map(|e| [e.there, e.here])),
@@ -157,6 +159,9 @@ impl Weights {
         Ok(())
     }
 }
+
+/// Weights of a head: where no more are missing, the network is the right one.
+const HEAD: usize = 2;
 
 /// What is read at once.
 const PIECE: u64 = 1 << 16;
@@ -193,18 +198,20 @@ fn fit(model: &ZooModel, tensors: &BTreeMap<String, Tensor>) -> Result<Fit> {
     Ok(Fit::best(&Own { model: model.name(), head, types, order }, tensors))
 }
 
-/// The network of the zoo whose weights a file has, if it has most of them.
-fn meant(tensors: &BTreeMap<String, Tensor>) -> Option<String> {
+/// The network of the zoo whose weights a file has, if it has most of them, and how many.
+fn meant(tensors: &BTreeMap<String, Tensor>) -> Option<(String, usize)> {
     let fits = ZooModel::names().filter_map(|name| {
         let fit = fit(&ZooModel::from_name(name).ok()?, tensors).ok()?;
-        (fit.found.len() > fit.missing.len()).then_some((fit.found.len(), name))
+        (fit.found.len() > fit.missing.len()).then_some((fit.found.len(), fit.missing.len(), name))
     });
-    fits.max_by_key(|(found, _)| *found).map(|(_, name)| name.into())
+    // A deeper network of the family has all of them too.
+    fits.max_by_key(|&(found, missing, _)| (found, Reverse(missing))).map(|(found, _, name)| (name.into(), found))
 }
 
 fn none_found(path: &Path, fit: Fit, source: &Source) -> RunError {
     let file: Vec<String> = source.tensors.keys().cloned().collect();
-    let likely = meant(&source.tensors).map(LikelyWeights::Of).or_else(|| nearest_names(&fit.missing, &file));
+    let likely =
+        meant(&source.tensors).map(|(name, _)| LikelyWeights::Of(name)).or_else(|| nearest_names(&fit.missing, &file));
     RunError::NoWeights { path: path.into(), model: fit.missing, file, likely }
 }
 

@@ -72,8 +72,13 @@ fn a_head_of_other_classes_and_a_stem_of_another_size_are_left_out_and_said() {
 
 #[test]
 fn the_network_that_a_file_is_of_is_named() {
-    let tensors = state_dict(&std::fs::read_to_string(folder().join("vgg16.timm.txt")).expect("a list of names"));
-    assert_eq!(meant(&tensors).as_deref(), Some("vgg16"));
+    for (file, name, weights) in
+        [("vgg16.timm", "vgg16", 32), ("resnet18.timm", "resnet18", 102), ("resnet50.timm", "resnet50", 267)]
+    {
+        let path = folder().join(format!("{file}.txt"));
+        let tensors = state_dict(&std::fs::read_to_string(path).expect("a list of names"));
+        assert_eq!(meant(&tensors), Some((name.into(), weights)));
+    }
     assert_eq!(meant(&BTreeMap::new()), None);
 }
 

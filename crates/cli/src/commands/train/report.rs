@@ -189,6 +189,9 @@ fn device_limit(run: &RunResources) {
     }
 }
 
+/// Of why tensors are left out, so many are told.
+const REASONS: usize = 3;
+
 /// "; f16 made f32; left out fc.weight, fc.bias: 1000 classes there, 10 here".
 fn foreign_words(Foreign { left_out, converted, epsilons, .. }: &Foreign) -> String {
     let mut words = String::new();
@@ -198,9 +201,13 @@ fn foreign_words(Foreign { left_out, converted, epsilons, .. }: &Foreign) -> Str
     if let Some([there, here]) = epsilons {
         words += &format!("; scales of batch norms make up for an epsilon of {there} there, {here} here");
     }
-    for (i, LeftOut { names, reason }) in left_out.iter().enumerate() {
+    for (i, LeftOut { names, reason }) in left_out.iter().take(REASONS).enumerate() {
         let lead = if i == 0 { "; left out" } else { "," };
         words += &format!("{lead} {}: {reason}", first_few(names));
+    }
+    let more: usize = left_out.iter().skip(REASONS).map(|left_out| left_out.names.len()).sum();
+    if more > 0 {
+        words += &format!(", and {more} more");
     }
     words
 }
