@@ -25,7 +25,7 @@ pub const SEEDS: [u32; 2] = [1, 2];
 pub fn check(report: &mut Report, seeds: &[u32], extent: Extent) -> Result<()> {
     let mut vectors = Vec::new();
     report.check("golden vectors and weights from Python", || {
-        vectors = check_oracle(seeds)?;
+        vectors = check_oracle(seeds, extent)?;
         Ok(())
     })?;
     report.check("exports in the programs that read them", exports::check)?;
@@ -42,12 +42,15 @@ pub fn check(report: &mut Report, seeds: &[u32], extent: Extent) -> Result<()> {
 }
 
 /// The folders of the golden vectors, on which the CPU passed.
-fn check_oracle(seeds: &[u32]) -> Result<Vec<PathBuf>> {
+fn check_oracle(seeds: &[u32], extent: Extent) -> Result<Vec<PathBuf>> {
     let requirements = python::oracle().join("requirements.txt");
     let interpreter =
         step("Python environment", || python::environment("python", &requirements, Dependencies::Installed))?;
     let oracle = Oracle { interpreter, work: work_folder("oracle")?, built: Built::new()? };
     step("weights to Python and back", || oracle.check_weights())?;
+    if extent == Extent::Full {
+        step("weights of torchvision and timm", || oracle.check_foreign_weights())?;
+    }
     step("augmentation against Pillow", || seeds.iter().try_for_each(|seed| oracle.check_pictures(*seed)))?;
     step("the oracle against the bundled golden vectors", || oracle.check_itself())?;
     let sets = instruction_sets(&oracle.built)?;
@@ -111,6 +114,16 @@ impl Oracle {
     fn check_weights(&self) -> Result<()> {
         let mut script = self.script("weights.py");
         script.arg(self.work.join("weights")).arg("--").arg(self.built.program("memfit")?.get_program());
+        run_command(script.current_dir(repository()))
+    }
+
+    /// In a Python of its own: PyTorch is large.
+    fn check_foreign_weights(&self) -> Result<()> {
+        let requirements = python::oracle().join("requirements-torch.txt");
+        let interpreter = python::environment("oracle-torch", &requirements, Dependencies::Installed)?;
+        let mut script = Command::new(interpreter);
+        script.arg("-B").arg(python::oracle().join("foreign_weights.py"));
+        script.arg(self.work.join("foreign-weights")).arg("--").arg(self.built.example("logits")?.get_program());
         run_command(script.current_dir(repository()))
     }
 

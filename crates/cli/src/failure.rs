@@ -308,6 +308,7 @@ fn of_run(error: &RunError) -> Kind {
         | RunError::Write { .. }
         | RunError::BadFile { .. }
         | RunError::WeightsNotFinite { .. }
+        | RunError::TorchFile { .. }
         | RunError::MissingWeights { .. } => DATA,
         // What was asked for cannot be.
         _ => USAGE,

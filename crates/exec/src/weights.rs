@@ -222,7 +222,7 @@ pub(crate) fn file_order<'a>(name: &'a str, ty: &TensorType) -> (Reverse<Dtype>,
 }
 
 /// The header of a file with these states, one after the other.
-pub(crate) fn header_of<'a>(states: impl Iterator<Item = (&'a String, &'a TensorType)>) -> Result<Vec<u8>, String> {
+pub fn header_of<'a>(states: impl Iterator<Item = (&'a String, &'a TensorType)>) -> Result<Vec<u8>, String> {
     let mut end = 0;
     let mut info = |(name, ty): (&String, &TensorType)| {
         let start = end;

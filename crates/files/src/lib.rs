@@ -1,5 +1,12 @@
 //! Opening files that somebody else may have put there: regular files and nothing else. A FIFO would be waited for, a
 //! device read for ever; here they are opened without waiting, looked at, and refused. Nothing that exists is truncated.
+//!
+//! What is in them is read as plain data: [`pickle`]s without running them, [`zip`] archives, and [`torch`]'s files of tensors,
+//! which are both.
+
+pub mod pickle;
+pub mod torch;
+pub mod zip;
 
 use std::fmt;
 use std::fs::{File, FileType, OpenOptions};

@@ -16,6 +16,7 @@ use memfit::plan::Departure;
 use memfit::plan::bytes::{Bytes, told_apart};
 use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
+use memfit_files::torch::TorchFileError;
 
 use crate::config::Key;
 use crate::data::same_data::Set;
@@ -23,11 +24,32 @@ use crate::data::{ArrayOf, Kind};
 use crate::process::limit_words;
 use crate::room::Room;
 use crate::text::{count, first_few};
+use crate::weights::names_elsewhere;
 
 use data_words::{array_type_words, mask_problem};
 pub use data_words::{arrays_words, header_words};
 
 pub type Result<T, E = RunError> = std::result::Result<T, E>;
+
+/// What a file of weights without one of the model may be.
+#[derive(Debug)]
+pub enum LikelyWeights {
+    /// Those of another network.
+    Of(String),
+    /// Those of a network of one's own: the name of a weight, and in the file the one nearest to it.
+    Nearest([String; 2]),
+}
+
+impl LikelyWeights {
+    fn words(&self) -> String {
+        match self {
+            LikelyWeights::Of(model) => format!(", which are those of a {model}: set model.name = \"{model}\""),
+            LikelyWeights::Nearest([wanted, there]) => {
+                format!("; nearest to {wanted} is {there}: save them under the names of the model")
+            }
+        }
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -307,12 +329,18 @@ pub enum RunError {
     )]
     MissingWeights { path: PathBuf, found: usize, needed: usize },
     #[error(
-        "{} has no weight of this model, whose names are {}; in the file there are {}",
+        "{} has no weight of this model, whose names are {}; in the file there are {}{}",
         path.display(),
         first_few(model),
-        first_few(file)
+        first_few(file),
+        likely.as_ref().map_or(String::new(), LikelyWeights::words)
     )]
-    NoWeights { path: PathBuf, model: Vec<String>, file: Vec<String> },
+    NoWeights { path: PathBuf, model: Vec<String>, file: Vec<String>, likely: Option<LikelyWeights> },
+    #[error("{}: {source}", path.display())]
+    TorchFile { path: PathBuf, source: TorchFileError },
+    /// Weights that are asked for by a word.
+    #[error("there is no file \"{}\", and nothing is downloaded; {}", name, elsewhere(model))]
+    WeightsByName { name: String, model: String },
     #[error(
         "{}: element {element} of \"{tensor}\" is not a finite number, and nothing can be trained from that; give weights \
          of a run that went well",
@@ -445,6 +473,17 @@ pub(crate) fn named<T>(label: &str, is_one_of_several: bool, result: Result<T>) 
         source if is_one_of_several => RunError::OfRun { label: label.into(), source: Box::new(source) },
         source => source,
     })
+}
+
+/// Where weights of a network of the zoo are got.
+fn elsewhere(model: &str) -> String {
+    let Some((torchvision, timm)) = names_elsewhere(model) else {
+        return format!("nobody else has weights of a {model}: give those of a run, RUN_DIR/weights.safetensors");
+    };
+    format!(
+        "with torchvision: torch.save(torchvision.models.{torchvision}(weights=\"DEFAULT\").state_dict(), \"{torchvision}.pth\"); or \
+         take model.safetensors of timm/{timm} from Hugging Face; then give that file"
+    )
 }
 
 fn did_you_mean(meant: &Option<String>) -> String {

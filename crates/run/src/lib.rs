@@ -33,6 +33,6 @@ pub mod train;
 pub mod weights;
 
 pub use config::RunConfig;
-pub use error::{Difference, Result, RunError, arrays_words, header_words, task_words};
+pub use error::{Difference, LikelyWeights, Result, RunError, arrays_words, header_words, task_words};
 pub use from_first::{StartedRuns, by_first, wait_for_all};
 pub use resources::{DIGITS, Purpose, RunResources, by_replica, open, open_among, open_to_answer, threads};

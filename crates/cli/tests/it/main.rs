@@ -14,6 +14,7 @@ mod devices;
 mod draw;
 mod examples;
 mod files;
+mod foreign_weights;
 mod guards;
 mod labels;
 mod library_words;

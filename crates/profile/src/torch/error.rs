@@ -1,6 +1,6 @@
 //! What can be wrong with a snapshot.
 
-use super::pickle::PickleError;
+use memfit_files::pickle::PickleError;
 
 /// Why something is no snapshot that can be used here.
 #[derive(Debug, thiserror::Error)]

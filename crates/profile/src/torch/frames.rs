@@ -1,7 +1,7 @@
 //! Who stands in a stack of calls. A snapshot has the frames of C++ and of libraries too, the innermost first; a person looks for
 //! the line of their own program.
 
-use super::pickle::{Pickle, Value};
+use memfit_files::pickle::{Pickle, Value};
 
 /// A place in a program.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,17 +2,12 @@
 //! the allocator had reserved for them, and who asked for them. A snapshot is a pickle, of which only plain data is read; nothing
 //! in it is run.
 //!
-//! `pickle` is the plain data of a pickle (`machine` follows its instructions, of which `opcode` has the names), `snapshot` the
-//! schema of a snapshot, `replay` what becomes of its events, `frames` who stands in a stack of calls.
+//! `memfit_files::pickle` is the plain data of a pickle, `snapshot` the schema of a snapshot, `replay` what becomes of its events, `frames` who stands in a stack of calls.
 
 mod error;
 mod frames;
-mod machine;
-mod opcode;
-pub mod pickle;
 mod replay;
 mod snapshot;
-mod unescape;
 
 pub use error::TorchError;
 pub use frames::Frame;

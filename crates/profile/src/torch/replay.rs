@@ -9,8 +9,8 @@ use memfit_plan::pack::Item;
 
 use super::error::TorchError;
 use super::frames::{Frame, user_frame};
-use super::pickle::Value;
 use super::snapshot::{Action, Block, Event, Snapshot};
+use memfit_files::pickle::Value;
 
 /// Something that was allocated, and lived for the times `lower ≤ t < upper`.
 #[derive(Clone, Debug, PartialEq)]

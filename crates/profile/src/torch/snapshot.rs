@@ -12,8 +12,8 @@ use std::io::Read;
 use std::path::Path;
 
 use super::error::TorchError;
-use super::pickle::{MOST_BYTES, Pickle, PickleError, PickleProblem, Value};
 use super::replay::{DeviceTrace, replay};
+use memfit_files::pickle::{MOST_BYTES, Pickle, PickleError, PickleProblem, Value};
 
 /// A dictionary of the schema has no more entries than this; there are about ten.
 const MOST_KEYS: usize = 64;

@@ -1,4 +1,4 @@
 //! Snapshots of PyTorch's memory: what is read of them, and what is refused.
 
-mod pickle;
+mod damaged;
 mod snapshot;

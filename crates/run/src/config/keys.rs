@@ -85,7 +85,8 @@ pub static KEYS: &[Key] = &[
         "weights",
         (Form::Path, "FILE"),
         TRAIN,
-        "Pretrained weights to start from (safetensors), as far as they fit by name and shape",
+        "Pretrained weights to start from, as far as they fit by name and shape: safetensors, or .pth of PyTorch, with \
+         names of memfit, torchvision or timm",
     ),
     key("model", "freeze", "[\"conv1\", \"bn1\", \"layer1\"]", "layers to freeze: names, *, **", |s, v| {
         v.texts().put(&mut s.model.freeze)

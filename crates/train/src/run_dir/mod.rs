@@ -25,7 +25,7 @@ use memfit_plan::save::{Labels, save};
 
 pub use names::{CLASSES, CheckpointKind, DATA, EVENTS, HISTORY, PLAN, RUN_FILE, WEIGHTS};
 pub use read::{SavedRun, SavedStates, plan_for, read, read_best};
-pub use states::{set_states, set_weights};
+pub use states::{set_states, set_weights, set_weights_of};
 
 use crate::checkpoint::{Checkpoint, FileSum, Progress};
 use crate::error::{Result, TrainError};

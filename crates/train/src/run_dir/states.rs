@@ -1,6 +1,7 @@
 //! From files to sessions: the states of a checkpoint, or weights alone, into all replicas that a process has, and over to those of
 //! other processes, which need no file.
 
+use std::io::{Read, Seek};
 use std::path::Path;
 
 use memfit_exec::weights::{Match, WeightsError};
@@ -76,6 +77,17 @@ pub fn set_weights<E: Executor>(
 ) -> Result<usize> {
     let opened = has_file.then(|| memfit_files::open(path)).transpose();
     let opened = opened.map_err(|source| WeightsError::Io { path: path.into(), source })?;
+    set_weights_of(sessions, path, opened, matching, hand_out)
+}
+
+/// The same of anything that reads as a safetensors file; `path` is what errors name.
+pub fn set_weights_of<E: Executor>(
+    sessions: &mut [&mut Session<E>],
+    path: &Path,
+    file: Option<impl Read + Seek>,
+    matching: Match,
+    hand_out: &mut dyn FnMut(&mut [u8]) -> Result<(), WireError>,
+) -> Result<usize> {
     let mut engines: Vec<&mut Engine<E>> = sessions.iter_mut().map(|session| &mut session.engine).collect();
-    Ok(StatesFile::new(opened, path, hand_out).read_into(&mut engines, matching, |s| s.class != StateClass::Slot)?.0)
+    Ok(StatesFile::new(file, path, hand_out).read_into(&mut engines, matching, |s| s.class != StateClass::Slot)?.0)
 }

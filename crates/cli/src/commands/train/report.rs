@@ -10,7 +10,7 @@ use memfit_run::planning::Planned;
 use memfit_run::process::limit_words;
 use memfit_run::text::{count, first_few};
 use memfit_run::train::RunEvent;
-use memfit_run::weights::LoadedWeights;
+use memfit_run::weights::{Foreign, LeftOut, LoadedWeights};
 use serde_json::{Value, json};
 
 use crate::cure;
@@ -103,17 +103,44 @@ impl Report {
         }
     }
 
-    fn weights(&self, run: &RunResources, file: &Path, LoadedWeights { taken, of, missing }: &LoadedWeights) {
+    fn weights(&self, run: &RunResources, file: &Path, loaded: &LoadedWeights) {
         let name = file.display();
+        let LoadedWeights { taken, of, missing, foreign } = loaded;
         if self.json {
-            let event = json!({ "event": "weights", "file": name.to_string(), "taken": taken, "of": of,
-                                "missing": missing });
+            let mut event = json!({ "event": "weights", "file": name.to_string(), "taken": taken, "of": of,
+                                    "missing": missing });
+            if let Some(Foreign { names, left_out, converted, epsilons, meant }) = foreign {
+                let left_out = left_out.iter().map(|l| json!({ "tensors": l.names, "reason": l.reason }));
+                event["names"] = json!(names);
+                event["left_out"] = left_out.collect();
+                event["converted_from"] = json!(converted);
+                event["likely_model"] = json!(meant);
+                if let Some([there, here]) = epsilons {
+                    event["batch_norm_epsilon"] = json!({ "there": there, "here": here });
+                }
+            }
             outln!("{}", event::of_run(run, event));
             return;
         }
-        outln!("  {}weights        {taken} of {of} from {name}", prefix(run));
-        if !missing.is_empty() {
-            outln!("                 not in it, or of another type or shape: {}", first_few(missing));
+        let Some(foreign) = foreign else {
+            outln!("  {}weights        {taken} of {of} from {name}", prefix(run));
+            if !missing.is_empty() {
+                outln!("                 not in it, or of another type or shape: {}", first_few(missing));
+            }
+            return;
+        };
+        let words = foreign_words(foreign);
+        outln!(
+            "  {}weights        {taken} of {of} tensors from {name} ({}'s names){words}",
+            prefix(run),
+            foreign.names
+        );
+        if let Some(meant) = &foreign.meant {
+            outln!("                 the file is of a {meant}: --model {meant} would take more of it");
+        }
+        // Those of another shape were named as the file has them.
+        if foreign.left_out.is_empty() && !missing.is_empty() {
+            outln!("                 not in it: {}", first_few(missing));
         }
     }
 
@@ -160,4 +187,27 @@ fn device_limit(run: &RunResources) {
     } else if !run.is_on_host() {
         outln!("  device     {:>10}  is what {name} has: it is asked for the arena once", "unknown");
     }
+}
+
+/// Of why tensors are left out, so many are told.
+const REASONS: usize = 3;
+
+/// "; f16 made f32; left out fc.weight, fc.bias: 1000 classes there, 10 here".
+fn foreign_words(Foreign { left_out, converted, epsilons, .. }: &Foreign) -> String {
+    let mut words = String::new();
+    if !converted.is_empty() {
+        words += &format!("; {} made f32", converted.join(" and "));
+    }
+    if let Some([there, here]) = epsilons {
+        words += &format!("; scales of batch norms make up for an epsilon of {there} there, {here} here");
+    }
+    for (i, LeftOut { names, reason }) in left_out.iter().take(REASONS).enumerate() {
+        let lead = if i == 0 { "; left out" } else { "," };
+        words += &format!("{lead} {}: {reason}", first_few(names));
+    }
+    let more: usize = left_out.iter().skip(REASONS).map(|left_out| left_out.names.len()).sum();
+    if more > 0 {
+        words += &format!(", and {more} more");
+    }
+    words
 }

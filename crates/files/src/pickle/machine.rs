@@ -1,10 +1,11 @@
-//! The machine that a pickle is a program for, with the instructions that make plain data and no others. It keeps a stack of
+//! The machine that a pickle is a program for, with the instructions that make plain data and no others; those that would make more
+//! are written down, where the names are known. It keeps a stack of
 //! values, the marks on it, and a memo of values that are taken up again. Every length is held against what is left of the file
 //! before anything of that size exists.
 
 use super::opcode as op;
-use super::pickle::{MOST_BYTES, Node, PickleError, PickleProblem, Span, Value};
 use super::unescape::{unescape_string, unescape_unicode};
+use super::{MOST_BYTES, Node, ORDERED_DICT, PickleError, PickleProblem, Span, Value};
 
 /// Collections and decoded texts by number, and what was pickled.
 type Parsed = (Vec<Vec<Value>>, Vec<Vec<u8>>, Value);
@@ -26,12 +27,14 @@ pub struct Machine<'a> {
     memoized: usize,
     nodes: Vec<Vec<Value>>,
     decoded: Vec<Vec<u8>>,
+    /// Names of classes and functions.
+    known: &'static [&'static str],
 }
 
 impl<'a> Machine<'a> {
-    pub fn new(bytes: &'a [u8]) -> Machine<'a> {
+    pub fn new(bytes: &'a [u8], known: &'static [&'static str]) -> Machine<'a> {
         let (stack, marks, memo, nodes, decoded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Machine { bytes, at: 0, opcode_at: 0, stack, marks, memo, memoized: 0, nodes, decoded }
+        Machine { bytes, at: 0, opcode_at: 0, stack, marks, memo, memoized: 0, nodes, decoded, known }
     }
 
     /// Follows the instructions up to the one that stops.
@@ -49,9 +52,11 @@ impl<'a> Machine<'a> {
                 || self.number(opcode)?
                 || self.text(opcode)?
                 || self.collection(opcode)?
-                || self.memo(opcode)?;
+                || self.memo(opcode)?
+                || self.global(opcode)?
+                || (!self.known.is_empty() && self.object(opcode)?);
             if !done {
-                return Err(self.refused(opcode));
+                return self.refused(opcode);
             }
         }
     }
@@ -321,29 +326,69 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Why an instruction is not followed.
-    fn refused(&mut self, opcode: u8) -> PickleError {
-        let problem = match opcode {
+    /// A class or function, if its name is known.
+    fn global(&mut self, opcode: u8) -> Result<bool, PickleError> {
+        let name = match opcode {
             op::GLOBAL | op::INST => {
-                let module = self.line().map(printable);
-                match (module, self.line().map(printable)) {
-                    (Ok(module), Ok(name)) => PickleProblem::Class(format!("{module}.{name}")),
-                    (Err(cut), _) | (_, Err(cut)) => cut.problem,
-                }
+                let (module, name) = (printable(self.line()?), printable(self.line()?));
+                format!("{module}.{name}")
             }
             op::STACK_GLOBAL => {
                 let mut name = || self.stack.pop().and_then(|value| self.name(value));
                 match (name(), name()) {
-                    (Some(name), Some(module)) => PickleProblem::Class(format!("{module}.{name}")),
-                    _ => PickleProblem::Call("STACK_GLOBAL"),
+                    (Some(name), Some(module)) => format!("{module}.{name}"),
+                    _ => return self.fail(PickleProblem::Call("STACK_GLOBAL")),
                 }
             }
-            _ => match op::REFUSED.iter().find(|(code, _)| *code == opcode) {
-                Some((_, name)) => PickleProblem::Call(name),
-                None => PickleProblem::Unknown(opcode),
-            },
+            _ => return Ok(false),
         };
-        PickleError { at: self.opcode_at, problem }
+        match self.known.iter().position(|known| *known == name) {
+            // There are a few dozen names at most.
+            Some(number) if opcode != op::INST => self.stack.push(Value::Global(number as u16)),
+            _ => return self.fail(PickleProblem::Class(name)),
+        }
+        Ok(true)
+    }
+
+    /// What would be made or fetched is written down.
+    fn object(&mut self, opcode: u8) -> Result<bool, PickleError> {
+        match opcode {
+            op::REDUCE | op::NEWOBJ => {
+                self.check_height(2, "REDUCE")?;
+                let [maker, arguments] = [self.stack[self.stack.len() - 2], self.stack[self.stack.len() - 1]];
+                let (Value::Global(number), Value::Tuple(node)) = (maker, arguments) else {
+                    return self.fail(PickleProblem::Operand("REDUCE"));
+                };
+                if self.known[usize::from(number)] == ORDERED_DICT {
+                    if !self.nodes[node.0 as usize].is_empty() {
+                        return self.fail(PickleProblem::Operand("REDUCE"));
+                    }
+                    self.stack.truncate(self.stack.len() - 2);
+                    self.collect(0, Value::Dict);
+                } else {
+                    self.collect(2, Value::Object);
+                }
+            }
+            // Attributes of what is not made: nobody reads them.
+            op::BUILD => {
+                self.check_height(2, "BUILD")?;
+                self.stack.pop();
+            }
+            op::BINPERSID => {
+                self.check_height(1, "BINPERSID")?;
+                self.collect(1, Value::Outside);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// An instruction that is not followed.
+    fn refused<T>(&self, opcode: u8) -> Result<T, PickleError> {
+        self.fail(match op::REFUSED.iter().find(|(code, _)| *code == opcode) {
+            Some((_, name)) => PickleProblem::Call(name),
+            None => PickleProblem::Unknown(opcode),
+        })
     }
 
     fn name(&self, value: Value) -> Option<String> {

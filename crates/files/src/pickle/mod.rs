@@ -1,13 +1,18 @@
 //! A pickle as plain data: none, booleans, numbers, texts, bytes, lists, tuples, dictionaries and sets, of the protocols 0 to 5.
-//! A pickle is a program; here nothing in it is ever called. Whatever asks for a class or a function is refused by its name.
+//! A pickle is a program; here nothing in it is ever called. Whatever asks for a class or a function is refused by its name, unless
+//! who reads it knows that name: then it is written down what should have been made of what, and nothing is made.
 //!
 //! Texts stay where they are in the file, and collections are told apart by number: what a pickle refers to twice is there once,
 //! nesting of any depth takes no stack, and all of it takes a few times the bytes of the file.
 
+mod machine;
+mod opcode;
+mod unescape;
+
 use std::borrow::Cow;
 use std::fmt;
 
-use super::machine::Machine;
+use machine::Machine;
 
 /// A file may not have more bytes than this.
 pub const MOST_BYTES: u64 = u32::MAX as u64;
@@ -39,7 +44,16 @@ pub enum Value {
     Dict(Node),
     /// A set.
     Set(Node),
+    /// A class or function, by its number among the names that are known.
+    Global(u16),
+    /// What a class or function should have made: which one, and of what.
+    Object(Node),
+    /// What lies outside of the pickle: what says where.
+    Outside(Node),
 }
+
+/// The dictionary that remembers an order, which all do here: one is made of it, if its name is known.
+pub const ORDERED_DICT: &str = "collections.OrderedDict";
 
 impl Value {
     /// What it is, with its article.
@@ -55,6 +69,9 @@ impl Value {
             Value::Tuple(_) => "a tuple",
             Value::Dict(_) => "a dictionary",
             Value::Set(_) => "a set",
+            Value::Global(_) => "a class",
+            Value::Object(_) => "an object",
+            Value::Outside(_) => "something outside of the pickle",
         }
     }
 
@@ -63,9 +80,10 @@ impl Value {
         if let Value::Int(value) = self { Some(value) } else { None }
     }
 
-    pub(super) fn node(self) -> Option<Node> {
+    fn node(self) -> Option<Node> {
         match self {
             Value::List(node) | Value::Tuple(node) | Value::Dict(node) | Value::Set(node) => Some(node),
+            Value::Object(node) | Value::Outside(node) => Some(node),
             _ => None,
         }
     }
@@ -74,22 +92,22 @@ impl Value {
 /// Where something stands in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    pub(super) start: u32,
-    pub(super) len: u32,
+    start: u32,
+    len: u32,
 }
 
 /// A collection, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node(pub(super) u32);
+pub struct Node(u32);
 
 /// What a pickle says.
 #[derive(Debug)]
 pub struct Pickle {
-    pub(super) bytes: Vec<u8>,
+    bytes: Vec<u8>,
     /// By number.
-    pub(super) nodes: Vec<Vec<Value>>,
-    pub(super) decoded: Vec<Vec<u8>>,
-    pub(super) root: Value,
+    nodes: Vec<Vec<Value>>,
+    decoded: Vec<Vec<u8>>,
+    root: Value,
 }
 
 impl Pickle {
@@ -98,7 +116,15 @@ impl Pickle {
     /// # Errors
     /// What is wrong with it, and where.
     pub fn parse(bytes: Vec<u8>) -> Result<Pickle, PickleError> {
-        let (nodes, decoded, root) = Machine::new(&bytes).run()?;
+        Pickle::parse_knowing(bytes, &[])
+    }
+
+    /// The same where some classes and functions are known, as "module.name"; what they would make is an [`Value::Object`].
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn parse_knowing(bytes: Vec<u8>, known: &'static [&'static str]) -> Result<Pickle, PickleError> {
+        let (nodes, decoded, root) = Machine::new(&bytes, known).run()?;
         let pickle = Pickle { bytes, nodes, decoded, root };
         if pickle.is_cyclic() {
             return Err(PickleError { at: pickle.bytes.len(), problem: PickleProblem::Cycle });
@@ -132,6 +158,20 @@ impl Pickle {
     /// Keys and values of a dictionary, by turns.
     pub fn entries(&self, value: Value) -> Option<&[Value]> {
         if let Value::Dict(node) = value { Some(self.items(node)) } else { None }
+    }
+
+    /// Of an object, by which of the known names it should have been made and of what.
+    pub fn object(&self, value: Value) -> Option<(u16, &[Value])> {
+        let Value::Object(node) = value else { return None };
+        match *self.items(node) {
+            [Value::Global(maker), arguments] => Some((maker, self.elements(arguments)?)),
+            _ => None,
+        }
+    }
+
+    /// What says where something outside lies.
+    pub fn outside(&self, value: Value) -> Option<Value> {
+        if let Value::Outside(node) = value { self.items(node).first().copied() } else { None }
     }
 
     /// What a dictionary has under a key.

@@ -65,14 +65,20 @@ pub const INST: u8 = b'i';
 pub const STACK_GLOBAL: u8 = 0x93;
 
 /// These make or call something, or fetch it from elsewhere.
+pub const REDUCE: u8 = b'R';
+pub const BUILD: u8 = b'b';
+pub const NEWOBJ: u8 = 0x81;
+pub const BINPERSID: u8 = b'Q';
+
+/// The same, and others that are never written down: they are refused where no names are known.
 pub const REFUSED: [(u8, &str); 12] = [
-    (b'R', "REDUCE"),
-    (b'b', "BUILD"),
+    (REDUCE, "REDUCE"),
+    (BUILD, "BUILD"),
     (b'o', "OBJ"),
-    (0x81, "NEWOBJ"),
+    (NEWOBJ, "NEWOBJ"),
     (0x92, "NEWOBJ_EX"),
     (b'P', "PERSID"),
-    (b'Q', "BINPERSID"),
+    (BINPERSID, "BINPERSID"),
     (0x82, "EXT1"),
     (0x83, "EXT2"),
     (0x84, "EXT4"),
