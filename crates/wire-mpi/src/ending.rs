@@ -5,13 +5,14 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use ferrompi::{Communicator, Request, Scope, Source};
+use ferrompi::{Communicator, Source};
 use memfit_exec::WireError;
 
 use crate::courier::sleep_for_ever;
 use crate::line::Line;
 use crate::mpi::{GRACE, spawn};
 use crate::pace::{Awake, Pace};
+use crate::post::{say, sent};
 use crate::roll::{End, Roll, Settled, WORD, word};
 
 /// Of these words; the world has no others but those of its meetings.
@@ -84,21 +85,6 @@ struct Post {
 }
 
 impl Post {
-    fn say<'s>(&self, scope: &'s Scope<'s, '_>, word: &'s [u8; WORD], said: &mut Vec<Request<'s>>) {
-        let others = (0..self.world.size()).filter(|rank| *rank != self.world.rank());
-        // Whoever it cannot be said to has to find out by itself.
-        let say = |rank: i32| self.line.call(|| self.world.isend(scope, &word[..], rank, TAG)).ok();
-        said.extend(others.filter_map(say));
-    }
-
-    fn have_gone(&self, said: &mut Vec<Request<'_>>) -> bool {
-        said.retain_mut(|request| {
-            let _ = self.line.call(|| request.test());
-            !request.is_completed()
-        });
-        said.is_empty()
-    }
-
     /// Takes in what has come.
     fn hear(&self, roll: &mut Roll) {
         let mut bytes = [0u8; WORD];
@@ -136,7 +122,7 @@ fn settle(post: &Post, Begin { own, absent, patience, says, has_told }: Begin) {
     let (comes, tells) = (word(own, false), word(own, true));
     let spoken = ferrompi::scope(|scope| {
         let mut said = Vec::new();
-        post.say(scope, &comes, &mut said);
+        say(&post.world, &post.line, scope, &comes, TAG, &mut said);
         post.hear_until(&mut roll, patience, Roll::is_complete);
         while let Some(teller) = roll.teller().filter(|_| !roll.has_told()) {
             if teller == rank {
@@ -144,13 +130,13 @@ fn settle(post: &Post, Begin { own, absent, patience, says, has_told }: Begin) {
                 let _ = says.send(Said::Tell);
                 let _ = has_told.recv();
                 roll.hear(rank, &tells);
-                post.say(scope, &tells, &mut said);
+                say(&post.world, &post.line, scope, &tells, TAG, &mut said);
             } else if !post.hear_until(&mut roll, patience, Roll::has_told) {
                 roll.give_up(teller);
             }
         }
         let (since, mut pace) = (Instant::now(), Pace::new());
-        while !post.have_gone(&mut said) {
+        while !sent(&post.line, &mut said) {
             if since.elapsed() >= TELLING {
                 let _ = says.send(Said::Done(roll.settled()));
                 sleep_for_ever();

@@ -10,6 +10,7 @@ use crate::attendance::{Attendance, between_words};
 use crate::courier::sleep_for_ever;
 use crate::line::Line;
 use crate::pace::{Awake, Pace};
+use crate::post::{say, sent};
 
 /// Of words that say that somebody waits; the world has no others but those of the end.
 const TAG: i32 = 3;
@@ -59,7 +60,7 @@ impl Meetings {
     ) -> Result<(), WireError> {
         let (mut awake, mut pace, between) = (Awake::new(), Pace::new(), between_words(patience));
         let mut next_word = between;
-        while !(self.line.call(|| request.test())?.is_some() && self.have_gone(said)) {
+        while !(self.line.call(|| request.test())?.is_some() && sent(&self.line, said)) {
             let waited = awake.time();
             // Whoever says so asks who else does; it is told once.
             if self.hear()? && said.is_empty() {
@@ -74,26 +75,12 @@ impl Meetings {
                 });
             }
             if waited >= next_word {
-                self.say(scope, word, said);
+                say(&self.world, &self.line, scope, word, TAG, said);
                 next_word = waited + between;
             }
             pace.pause(Duration::ZERO);
         }
         self.hear().map(drop)
-    }
-
-    fn say<'s>(&self, scope: &'s Scope<'s, '_>, word: &'s [u64; 1], said: &mut Vec<Request<'s>>) {
-        let others = (0..self.world.size()).filter(|rank| *rank != self.world.rank());
-        let say = |rank: i32| self.line.call(|| self.world.isend(scope, &word[..], rank, TAG)).ok();
-        said.extend(others.filter_map(say));
-    }
-
-    fn have_gone(&self, said: &mut Vec<Request<'_>>) -> bool {
-        said.retain_mut(|request| {
-            let _ = self.line.call(|| request.test());
-            !request.is_completed()
-        });
-        said.is_empty()
     }
 
     /// Whether somebody said that it waits.

@@ -1,6 +1,6 @@
 //! A communicator as the way of words: says them to all others and hears theirs. It decides nothing.
 
-use ferrompi::{Communicator, Request, Scope, Source};
+use ferrompi::{Communicator, MpiDatatype, Request, Scope, Source};
 use memfit_exec::WireError;
 
 use crate::line::Line;
@@ -32,18 +32,12 @@ impl Post {
 
     /// Starts to say a word to all others. Whoever it cannot be said to has to find out by itself.
     pub fn say<'s>(&self, scope: &'s Scope<'s, '_>, word: &'s [u8], said: &mut Vec<Request<'s>>) {
-        let others = (0..self.size()).filter(|rank| *rank != self.rank());
-        let say = |rank: usize| self.line.call(|| self.communicator.isend(scope, word, rank as i32, TAG)).ok();
-        said.extend(others.filter_map(say));
+        say(&self.communicator, &self.line, scope, word, TAG, said);
     }
 
     /// Whether MPI has taken all these words, and needs their bytes no more. One that it failed to send is none of them.
     pub fn sent(&self, said: &mut Vec<Request<'_>>) -> bool {
-        said.retain_mut(|request| {
-            let _ = self.line.call(|| request.test());
-            !request.is_completed()
-        });
-        said.is_empty()
+        sent(&self.line, said)
     }
 
     /// Takes in what others said since the last time; `is_there` is told the rank of whoever is, and the round
@@ -77,4 +71,26 @@ impl Post {
     pub fn all_others_gone(&self) -> bool {
         self.gone.len() + 1 >= self.size()
     }
+}
+
+/// Starts to say a word to all others of a communicator, with a tag. Whoever it cannot be said to has to find out by itself.
+pub(crate) fn say<'s, T: MpiDatatype>(
+    communicator: &Communicator,
+    line: &Line,
+    scope: &'s Scope<'s, '_>,
+    word: &'s [T],
+    tag: i32,
+    said: &mut Vec<Request<'s>>,
+) {
+    let others = (0..communicator.size()).filter(|rank| *rank != communicator.rank());
+    said.extend(others.filter_map(|rank| line.call(|| communicator.isend(scope, word, rank, tag)).ok()));
+}
+
+/// Whether MPI has taken all these words, and needs their bytes no more. One that it failed to send is none of them.
+pub(crate) fn sent(line: &Line, said: &mut Vec<Request<'_>>) -> bool {
+    said.retain_mut(|request| {
+        let _ = line.call(|| request.test());
+        !request.is_completed()
+    });
+    said.is_empty()
 }

@@ -9,7 +9,7 @@ use memfit_run::{RunConfig, RunError, file, history};
 use serde_json::{Map, json};
 
 use crate::args::HistoryArgs;
-use crate::commands::check_writable;
+use crate::commands::check_replaceable;
 use crate::failure::{bad_data, usage};
 use crate::output::outln;
 use crate::show::columns;
@@ -19,7 +19,7 @@ use crate::show::curves::{self, plots};
 const SHOWN: [&str; 4] = ["loss", "test loss", "test accuracy", "samples/s"];
 
 pub fn history(args: &HistoryArgs, json: bool) -> Result<()> {
-    args.svg.as_deref().map_or(Ok(()), |p| check_writable("--svg", p))?;
+    args.svg.as_deref().map_or(Ok(()), |p| check_replaceable("--svg", p, "svg"))?;
     let mut runs: Vec<Vec<Curve>> = Vec::new();
     for folder in &args.runs {
         runs.push(read(folder)?);

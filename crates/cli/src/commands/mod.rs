@@ -27,6 +27,17 @@ pub fn check_writable(option: &str, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The same of a file of which an older one of its kind may be replaced, and no other: one with this ending.
+pub fn check_replaceable(option: &str, path: &Path, ending: &str) -> Result<()> {
+    let is_of_kind = path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ending));
+    if path.is_file() && !is_of_kind {
+        let problem =
+            format!("{option} {0}: this file is there, and no .{ending} by its name; name another", path.display());
+        return Err(usage(problem));
+    }
+    check_writable(option, path)
+}
+
 /// A folder to write to, made if it is not there.
 pub fn make_folder(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(|e| usage(format!("{} cannot be made: {e}", folder.display())))

@@ -20,7 +20,7 @@ use memfit_run::{Purpose, RunResources, by_replica, file, open};
 use serde_json::json;
 
 use crate::args::PlanArgs;
-use crate::commands::{check_writable, make_folder};
+use crate::commands::{check_replaceable, make_folder};
 use crate::configs::{Configs, split_args};
 use crate::cure;
 use crate::failure::usage;
@@ -36,8 +36,9 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
         let files: [PathBuf; 2] = files.try_into().map_err(|_| usage("--diff takes two files: before and after"))?;
         return compare([&files[0], &files[1]], None, json);
     }
-    for (option, path) in [("--save", &args.save), ("--svg", &args.svg), ("--html", &args.html)] {
-        path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
+    let written = [("--save", &args.save, "json"), ("--svg", &args.svg, "svg"), ("--html", &args.html, "html")];
+    for (option, path, ending) in written {
+        path.as_deref().map_or(Ok(()), |p| check_replaceable(option, p, ending))?;
     }
     let Configs { mut configs, budget } = split_args(&args.files, &[], &args.settings, None)?;
     if args.max_batch {

@@ -259,6 +259,11 @@ fn wrong_use_is_told_with_the_cure() {
     check_error(&["plan", "--max-batch", "--budget", "1G", "--micro-batch", "8"], 2, &["--micro-batch", "one piece"]);
     check_error(&["plan", "--svg", "f.svg"], 2, &["--frontier"]);
     check_error(&["plan", "--frontier", "--svg", "/nowhere/f.svg"], 2, &["--svg /nowhere/f.svg", "folder"]);
+    let scratch = Scratch::new("plan-over");
+    let table = scratch.write("table.csv", "a,label\n1,2\n");
+    check_error(&["plan", "--save", &table], 2, &["--save", "this file is there", ".json"]);
+    check_error(&["plan", "--frontier", "--svg", &table], 2, &["--svg", "this file is there"]);
+    assert_eq!(std::fs::read_to_string(&table).expect("the table"), "a,label\n1,2\n");
     check_error(&["plan", "--save", "/nowhere/p.json"], 2, &["--save /nowhere/p.json", "folder"]);
     check_error(&["plan", "--diff", "a.json"], 2, &["--diff"]);
     check_error(&["plan", "--diff", "a.json", "b.json", "--batch", "3"], 2, &["--diff", "--batch"]);

@@ -57,6 +57,11 @@ fn says_zero(scratch: &Scratch, targets: usize) -> String {
 }
 
 #[test]
+fn what_has_classes_alone_is_no_regression() {
+    crate::common::check_error(&["train", "--loss", "mse"], 2, &["a regression is of csv and npz", "digits"]);
+}
+
+#[test]
 fn who_only_knows_the_mean_has_the_scores_of_scikit_learn() {
     let scratch = Scratch::new("values-mean");
     scratch.write("table.csv", numbers());

@@ -1,4 +1,4 @@
-//! Snapshots that are damaged: read or refused, and nothing panics.
+//! Snapshots that are damaged: read or refused, and nothing panics. Pickles of any bytes are `memfit-files`' matter.
 
 use memfit_profile::torch::Snapshot;
 use proptest::prelude::*;
@@ -27,26 +27,6 @@ fn read_all(bytes: Vec<u8>) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(memfit_test_effort::cases(500)))]
-
-    #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        read_all(bytes);
-    }
-
-    /// Instructions at random get further than bytes at random.
-    #[test]
-    fn any_instructions_are_read_or_refused(
-        pieces in prop::collection::vec(
-            prop::sample::select(vec![
-                &b"("[..], b"0", b"1", b"2", b"N", b"K\x01", b"I7\n", b"U\x01a", b"]", b")", b"}", b"\x8f", b"a", b"e", b"t", b"l",
-                b"d", b"s", b"u", b"\x90", b"\x91", b"\x85", b"\x86", b"\x87", b"\x94", b"q\x01", b"h\x00", b"h\x01", b"p2\n",
-                b"g2\n", b"G\x00\x00\x00\x00\x00\x00\x00\x00", b"\x8a\x02\x01\x02", b"Va\\u0041\n", b"S'a'\n",
-            ]),
-            0..60,
-        ),
-    ) {
-        read_all([pieces.concat(), b".".to_vec()].concat());
-    }
 
     #[test]
     fn a_snapshot_with_other_bytes_in_it_is_read_or_refused(

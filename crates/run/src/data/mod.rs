@@ -155,12 +155,12 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     let model = kind::model_name(config, pool)?;
     check_model(kind, &model)?;
     reject_unused_keys(kind, &config.data)?;
+    targets::check_goal(kind, config)?;
     if kind == Kind::Digits {
         return open_digits(&config.data, model);
     }
     // How data are read may depend on who reads them.
     let config = &config.with_model(&model)?;
-    targets::check_goal(kind, config)?;
     let Some(path) = &config.data.train else {
         let kind = kind.name();
         return Err(RunError::conflict(format!("data.kind is {kind}, but data.train does not say where it is")));
